@@ -17,7 +17,6 @@ import pytest
 import lockstitch
 from lockstitch import Committed, Event, Result, Turn, errors, ext, sync
 from lockstitch.agents.stored import AgentValues
-from lockstitch.agents.tools.mcp import McpServer
 from lockstitch.engine.config import AgentDefinition
 from lockstitch.model import Delivery, Entry, Feedback, File, Memory, Record, Run, Stitch, Thread, Worker
 from lockstitch.testing import Scripted
@@ -51,6 +50,7 @@ NAMES = [
     "KeyTaken",
     "LimitReached",
     "LockstitchError",
+    "McpServer",
     "Memory",
     "Message",
     "MessageIdReused",
@@ -104,6 +104,7 @@ NAMES = [
     "evaluate",
     "import_traces",
     "open_store",
+    "result_for",
     "run_worker",
     "settle",
     "submit_results",
@@ -116,6 +117,10 @@ NAMES = [
 EXT_NAMES = [
     "TERMINAL_STATUSES",
     "Chunk",
+    "CompactionInput",
+    "CompactionResult",
+    "Compactor",
+    "ContextView",
     "Count",
     "Download",
     "Embedder",
@@ -126,15 +131,24 @@ EXT_NAMES = [
     "ModelRequest",
     "Name",
     "Number",
+    "OtlpExporter",
     "Provider",
     "ProviderError",
     "Record",
+    "RecordMemoryStore",
     "Response",
+    "Retrieved",
     "RunStart",
+    "Scope",
     "Scripted",
+    "SlidingWindowCompactor",
+    "Summarize",
+    "SummarizingCompactor",
     "Text",
     "Time",
+    "ToolResultRemovalCompactor",
     "ToolSource",
+    "Updated",
     "Usage",
     "Vector",
     "Where",
@@ -266,7 +280,11 @@ def test_open_store_loads_only_its_driver() -> None:
     assert not modules & (HEAVY - {"sqlite3"})
 
 
-WITH_CLASS_PARAMETERS = {"Agent", "StoredAgent", "Team", "App", "Client", "McpServer", "Scripted"}
+WITH_CLASS_PARAMETERS = {
+    *("Agent", "StoredAgent", "Team", "App", "Client", "McpServer", "OtlpExporter", "Scripted"),
+    *("ContextView", "RecordMemoryStore"),
+    *("SlidingWindowCompactor", "SummarizingCompactor", "ToolResultRemovalCompactor"),
+}
 """Classes that users create, so that their docstrings explain the parameters."""
 FORWARDS = {
     # A TypedDict has the options, and the docstring explains each.
@@ -281,7 +299,7 @@ FORWARDS = {
 def documented() -> Iterator[tuple[str, Any]]:
     """Yield the public classes, functions and methods of the package, of `sync` and of `ext`, each once."""
     values = [getattr(module, name) for module in (lockstitch, sync, ext) for name in module.__all__]
-    values = [value for value in (*values, McpServer, Scripted) if inspect.isclass(value) or inspect.isfunction(value)]
+    values = [value for value in (*values, Scripted) if inspect.isclass(value) or inspect.isfunction(value)]
     members = [member for value in values if inspect.isclass(value) for member in methods(value)]
     for value in dict.fromkeys([*values, *members]):
         if value.__module__.startswith("lockstitch"):

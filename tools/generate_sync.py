@@ -146,6 +146,7 @@ FILES: Final = (
             FunctionInput("lockstitch.engine.replies:submit_results"),
             FunctionInput("lockstitch.engine.replies:answer"),
             FunctionInput("lockstitch.engine.cancel:cancel", executes=True),
+            FunctionInput("lockstitch.engine.result:result_for"),
             FunctionInput("lockstitch.agents.evals.runner:evaluate", executes=True),
             FunctionInput("lockstitch.integrations.importer:import_traces", lazy=True),
         ],

@@ -133,11 +133,17 @@ class Commit(NamedTuple):
 
 
 class Where(NamedTuple):
-    """One condition on a field. Several conditions are joined by AND."""
+    """One condition on a field. Several conditions are joined by AND.
+
+    `like` compares the text of an id with a pattern: `_` is any character, `%` any text. It reads all rows.
+    """
 
     field: str
-    operator: Literal["=", "!=", "<", "<=", ">", ">=", "in", "is null", "is not null"]
+    """Name of the field."""
+    operator: Literal["=", "!=", "<", "<=", ">", ">=", "in", "like", "is null", "is not null"]
+    """Comparison of the field with the value."""
     value: Any = None
+    """The value; a list for `in`."""
 
 
 @dataclass(frozen=True, slots=True)

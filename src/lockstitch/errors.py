@@ -269,3 +269,21 @@ def conflict_class(reason: object) -> type[Conflict] | None:
             return cls
         classes += cls.__subclasses__()
     return None
+
+
+def missing_extra(exc: ModuleNotFoundError, subject: str, extra: str) -> ModuleNotFoundError:
+    """Return the error for a package that is not installed, with the command that installs it.
+
+    Args:
+        exc: Error of the import.
+        subject: Part of Lockstitch that needs the package, as the subject of a sentence.
+        extra: Extra that has the package.
+
+    Returns:
+        The error to raise. An error of a module of Lockstitch is returned unchanged.
+    """
+    if (exc.name or "").partition(".")[0] in ("", "lockstitch"):
+        return exc
+    return ModuleNotFoundError(
+        f"{subject} needs the package {exc.name}. Run: pip install 'lockstitch[{extra}]'", name=exc.name
+    )

@@ -7,7 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lockstitch.agents.compactors.strategies import (
+        SlidingWindowCompactor,
+        SummarizingCompactor,
+        ToolResultRemovalCompactor,
+    )
+    from lockstitch.agents.compactors.view import ContextView
     from lockstitch.agents.embedders import Embedder, Vector, similarity
+    from lockstitch.agents.memories import RecordMemoryStore
+    from lockstitch.agents.otlp_exporter import OtlpExporter
     from lockstitch.agents.providers.scripted import Scripted
     from lockstitch.agents.registry import embedder as resolve_embedder
     from lockstitch.agents.registry import resolve_provider
@@ -15,7 +23,8 @@ if TYPE_CHECKING:
     from lockstitch.engine.concurrency import run_blocking
     from lockstitch.engine.config import RunStart
     from lockstitch.engine.events import Listener
-    from lockstitch.engine.ports.memory import MemoryStore
+    from lockstitch.engine.ports.compactor import CompactionInput, CompactionResult, Compactor, Summarize
+    from lockstitch.engine.ports.memory import MemoryStore, Retrieved, Scope, Updated
     from lockstitch.engine.ports.provider import (
         Chunk,
         Download,
@@ -39,14 +48,21 @@ if TYPE_CHECKING:
     from lockstitch.store import Where
 
 _MODULES = {
+    "agents.compactors.strategies": (
+        *("SlidingWindowCompactor", "SummarizingCompactor", "ToolResultRemovalCompactor"),
+    ),
+    "agents.compactors.view": ("ContextView",),
     "agents.embedders": ("Embedder", "Vector", "similarity"),
+    "agents.memories": ("RecordMemoryStore",),
+    "agents.otlp_exporter": ("OtlpExporter",),
     "agents.providers.scripted": ("Scripted",),
     "agents.registry": ("resolve_provider",),
     "agents.spec": ("ToolSource",),
     "engine.concurrency": ("run_blocking",),
     "engine.config": ("RunStart",),
     "engine.events": ("Listener",),
-    "engine.ports.memory": ("MemoryStore",),
+    "engine.ports.compactor": ("CompactionInput", "CompactionResult", "Compactor", "Summarize"),
+    "engine.ports.memory": ("MemoryStore", "Retrieved", "Scope", "Updated"),
     "engine.ports.provider": (
         *("Chunk", "Download", "ModelRequest", "Provider", "ProviderError", "Response", "Usage"),
     ),
@@ -71,6 +87,10 @@ _PLACES = {name: (module, name) for module, names in _MODULES.items() for name i
 __all__ = [
     "TERMINAL_STATUSES",
     "Chunk",
+    "CompactionInput",
+    "CompactionResult",
+    "Compactor",
+    "ContextView",
     "Count",
     "Download",
     "Embedder",
@@ -81,15 +101,24 @@ __all__ = [
     "ModelRequest",
     "Name",
     "Number",
+    "OtlpExporter",
     "Provider",
     "ProviderError",
     "Record",
+    "RecordMemoryStore",
     "Response",
+    "Retrieved",
     "RunStart",
+    "Scope",
     "Scripted",
+    "SlidingWindowCompactor",
+    "Summarize",
+    "SummarizingCompactor",
     "Text",
     "Time",
+    "ToolResultRemovalCompactor",
     "ToolSource",
+    "Updated",
     "Usage",
     "Vector",
     "Where",

@@ -481,7 +481,7 @@ async def test_run_without_store_keeps_nothing(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.req("S0-035", "X0-24")
 async def test_chat_gets_one_title(store: Store):
     title = ' "A friendly   greeting, and a very long title that goes on" '
-    script = {"replies": [["Hello."], ["Again."]], "beside": {"title": title}}
+    script = {"replies": [["Hello."], ["Again."]], "side_calls": {"title": title}}
     helper = Agent("helper", model=Scripted(script))
     first = await helper.run("Hi", store=store, thread="t")
     assert first.title == "A friendly greeting, and a very long title that go"

@@ -91,6 +91,15 @@ async def test_finds_components_outside_of_registry_in_code(store: Store):
     assert calls
 
 
+async def test_component_outside_of_registry_may_change_its_parameters(store: Store):
+    changed = Shrinking()
+    changed.parameters = {"keep": 2}
+    await helper(compactor=Shrinking()).run("Go", store=store, thread="t")
+    result = [{"tool_use_id": "call_1_1_0", "content": "y"}]
+    done = await helper(compactor=changed).submit("t", result, store=store)
+    assert done.status == "completed"
+
+
 async def test_same_code_has_the_same_version(store_url: str):
     for _ in range(3):
         async with open_store(store_url) as store:

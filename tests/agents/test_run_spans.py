@@ -189,8 +189,10 @@ def test_content_is_sent_only_on_demand() -> None:
     assert b"seen" not in story.trace().SerializeToString()
     assert b"too slow" not in spans_of(story.trace())[3].SerializeToString()
 
-    _, chat, tool, slow, _ = spans_of(story.trace(content=True))
+    run, chat, tool, slow, _ = spans_of(story.trace(content=True))
 
+    [question] = json.loads(attributes_of(run)["gen_ai.input.messages"])
+    assert question == {"role": "user", "parts": [{"type": "text", "content": "Look"}]}
     [message] = json.loads(attributes_of(chat)["gen_ai.output.messages"])
     assert message["finish_reason"] == "tool_calls"
     assert message["parts"][0] == {"type": "tool_call", "id": "c1", "name": "look", "arguments": {"of": "c1"}}

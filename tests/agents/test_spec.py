@@ -16,7 +16,7 @@ def helper(**settings: object) -> Agent:
     ("options", "message"),
     [
         ({"max_step": 5}, "Agent 'helper' has no option 'max_step'. Did you mean max_steps?"),
-        ({"colour": "red"}, "Agent 'helper' has no option 'colour'. Options: api_kwargs, base_delay, "),
+        ({"colour": "red"}, "Agent 'helper' has no option 'colour'. Options: api_key, api_kwargs, "),
     ],
 )
 def test_agent_rejects_unknown_option(options: dict[str, object], message: str):

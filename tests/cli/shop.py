@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from lockstitch import Agent, App, ToolContext, tool
+from lockstitch import Agent, App, ToolContext, thread_tools, tool
 from lockstitch.model import text_of
 from lockstitch.testing import Scripted
 
@@ -59,6 +59,24 @@ app = App(
         agent("echo", lambda request: f"You said: {text_of(request.messages[-1])}"),
         agent("adder", [calls("add", a=1, b=2), "It is 3."], add),
         agent("payer", [calls("pay", amount=5), "Done."], pay),
+        agent(
+            "payer-twice",
+            [{"calls": [{"name": "pay", "input": {"amount": amount}} for amount in (5, 6)]}, "Done."],
+            pay,
+        ),
+        agent(
+            "questioner",
+            [
+                {
+                    "calls": [
+                        {"name": "ask_for_input", "input": {"question": f"Which {word}?"}}
+                        for word in ("colour", "size")
+                    ]
+                },
+                "Thanks.",
+            ],
+            *thread_tools(),
+        ),
         agent("looker", [calls("look", where="title"), "I see."], look),
         agent(
             "looker-twice",

@@ -204,7 +204,7 @@ def terminal(*arguments: str, **env: str) -> Iterator[Terminal]:
     with subprocess.Popen(
         command,
         cwd=ROOT,
-        env=environment(TERM="dumb", **env),
+        env=environment(**{"TERM": "dumb", **env}),
         stdin=slave,
         stdout=slave,
         stderr=slave,
@@ -218,8 +218,9 @@ def terminal(*arguments: str, **env: str) -> Iterator[Terminal]:
             os.close(master)
 
 
-def test_ctrl_c_cancels_answer_and_stores_its_text(call: Call) -> None:
-    with terminal("teller", "--thread", "k") as person:
+@pytest.mark.parametrize("kind", ["dumb", "xterm"])
+def test_ctrl_c_cancels_answer_and_stores_its_text(call: Call, kind: str) -> None:
+    with terminal("teller", "--thread", "k", TERM=kind) as person:
         person.expect("> ")
         person.type("Tell me a story\n")
         person.expect("Once upon a time")

@@ -1,11 +1,16 @@
 """`log`, `errors` and `request`."""
 
+import json
+from pathlib import Path
+from uuid import UUID
+
 import pytest
 
 from lockstitch.model import Entry, tool_result
 from lockstitch.store import Store
 from tests.cli.calling import Call
 from tests.cli.story import HOSTILE, Story, within
+from tests.cli.test_invalid_arguments import check
 
 
 @pytest.mark.req("S0-147", "S0-150")
@@ -44,20 +49,18 @@ def test_shows_takeover_in_words(lockstitch: Call, store_url: str) -> None:
     assert lines[-1].endswith("thread_taken_over  process 1 on vm ended, process 2 on vm continues the thread alone")
 
 
-def test_log_of_thread_names_command_for_runs(lockstitch: Call, story: Story) -> None:
-    result = lockstitch("log", "customer-42")
-    assert result.code == 3
-    assert (
-        result.err
-        == f"lockstitch: customer-42 is a thread, not a run. Use `lockstitch show {story.chat.id}` to list its runs.\n"
-    )
+def test_log_of_thread_shows_its_last_run(lockstitch: Call, story: Story) -> None:
+    assert lockstitch("log", "customer-42").out == lockstitch("log", str(story.charge.id)).out
+    check(lockstitch("log", str(story.children[0].id)), 3)
 
 
 @pytest.mark.req("S0-149", "S0-150")
 def test_errors_lists_latest_errors_of_all_threads(lockstitch: Call, story: Story) -> None:
     """Pattern 5: newest first, one line per failure, the same through Python, without other projects."""
     errors = lockstitch("errors", "--json").json
-    assert errors == [stitch.as_json() for stitch in within(story.url, lambda store: store.errors())]
+    more = [{"thread_key": None, "cause": "the model refused"}, {"thread_key": "customer-42", "cause": "card declined"}]
+    stitches = within(story.url, lambda store: store.errors())
+    assert errors == [{**stitch.as_json(), **fields} for stitch, fields in zip(stitches, more, strict=True)]
     assert [(error["type"], error["thread_id"], error["run_id"]) for error in errors] == [
         ("run_failed", str(story.goal.id), str(story.failed.id)),
         ("tool_error", str(story.chat.id), str(story.charge.id)),
@@ -101,8 +104,50 @@ def test_errors_limits_to_50_by_default(lockstitch: Call, store_url: str) -> Non
     assert lockstitch("errors", "--since", "2999-01-01").err == "No errors.\n"
 
 
-def test_errors_prints_error_text(lockstitch: Call, story: Story) -> None:
-    lines = lockstitch("errors", "--limit", "1").lines
+def test_errors_are_grouped_by_cause(lockstitch: Call, store_url: str, story: Story) -> None:
+    async def fail(store: Store) -> None:
+        for number in range(12):
+            head = await store.create(key=f"k{number}")
+            data = {"error": f"Order {number} of {head.id} not found after {number}.5 s"}
+            await store.append(head, [Entry(type="tool_error", name="find", data=data)])
+
+    within(store_url, fail)
+    groups = lockstitch("errors").out.split("\n\n")
+    assert len(groups) == 3
+    first = groups[0].splitlines()
+    assert first[0].startswith("12x  tool_error  find  last 20")
+    assert first[1].startswith("    Order 11 of ")
+    assert first[2] == "    threads k11, k10, k9, k8, k7, k6, k5, k4, k3, k2 and 2 more"
+    assert groups[1].splitlines()[1:] == ["    the model refused", f"    thread {story.goal.id}"]
+    assert groups[2].splitlines()[2] == "    thread customer-42"
+    assert len(lockstitch("errors", "--limit", "1").out.split("\n\n")) == 1
+    assert len({row["cause"] for row in lockstitch("errors", "--json").json}) == 3
+
+
+def test_errors_include_imported_traces_once(lockstitch: Call, tmp_path: Path) -> None:
+    """The root span passes on the failure of the span below it, so only that span is listed."""
+    below = {
+        "id": str(UUID(int=2)),
+        "parent_run_id": str(UUID(int=1)),
+        "name": "search",
+        "error": "Timeout('no reply')",
+    }
+    spans = [{"id": str(UUID(int=1)), "name": "agent", "error": "Timeout('no reply')"}, below]
+    alone = {"id": str(UUID(int=3)), "trace_id": str(UUID(int=3)), "name": "lonely", "error": "ValueError('no')"}
+    common = {"run_type": "chain", "start_time": "2026-11-18T01:00:00", "trace_id": str(UUID(int=1)), "inputs": {}}
+    file = tmp_path / "traces.json"
+    file.write_text(json.dumps([{**common, **span} for span in [*spans, alone]]))
+    assert lockstitch("import", "langsmith", str(file)).code == 0
+    errors = lockstitch("errors", "--json").json
+    assert sorted((error["name"], error["cause"]) for error in errors) == [
+        ("lonely", "ValueError('no')"),
+        ("search", "Timeout('no reply')"),
+    ]
+    assert "1x  span  search" in lockstitch("errors").out
+
+
+def test_errors_prints_each_error(lockstitch: Call, story: Story) -> None:
+    lines = lockstitch("errors", "--each", "--limit", "1").lines
     assert lines[0].endswith("Z  run_failed")
     assert lines[1:] == [f"    thread {story.goal.id}:2", f"    run    {story.failed.id}", "    the model refused"]
 

@@ -32,6 +32,14 @@ def test_sql_reads_core_tables_on_every_backend(lockstitch: Call, story: Story) 
     ]
 
 
+def test_sql_lists_tables_and_columns(lockstitch: Call, story: Story) -> None:
+    assert lockstitch("sql", ".tables").lines[:2] == ["threads", "runs"]
+    assert lockstitch("sql", ".schema runs", "--json").json["runs"]["thread_id"] == "uuid"
+    result = lockstitch("sql", "SELECT * FROM run")
+    assert (result.code, "Table run does not exist. The tables are: threads, runs," in result.err) == (2, True)
+    assert lockstitch("sql", ".nothing").code == 2
+
+
 def test_sql_prints_ids_times_and_null_as_text(lockstitch: Call, story: Story) -> None:
     query = "SELECT id, created_at, parent_id FROM threads WHERE kind = 'goal'"
     [row] = lockstitch("sql", query, "--json").json

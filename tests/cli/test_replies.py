@@ -33,6 +33,65 @@ def test_reply_with_app_resumes_thread(waiting: Call) -> None:
     check(waiting("deny", "k", "call_1_1_0", *APP), 4)
 
 
+def test_call_can_be_left_out_if_one_waits(waiting: Call) -> None:
+    check(waiting("settle", "k", "--redo"), 4)
+    result = waiting("approve", "k", *APP)
+    assert (result.code, result.out) == (0, "Done.\n")
+    for command in (["approve", "k"], ["deny", "k"], ["settle", "k", "--unknown"]):
+        result = waiting(*command)
+        check(result, 4)
+        assert "The thread is idle." in result.err
+    waiting("run", "payer", "Pay", "--thread", "other", *APP)
+    assert waiting("deny", "other", "--reason", "no", *APP).code == 0
+
+
+def test_several_waiting_calls_are_listed_with_commands(lockstitch: Call) -> None:
+    assert lockstitch("run", "payer-twice", "Pay", "--thread", "two", *APP).code == 4
+    result = lockstitch("approve", "two")
+    check(result, 2)
+    assert (
+        '2 calls of thread two wait. Choose one: `lockstitch approve two call_1_1_0` for pay({"amount":5}), '
+        '`lockstitch approve two call_1_1_1` for pay({"amount":6}).'
+    ) in result.err
+    assert lockstitch("approve", "two", "call_1_1_0").code == 0
+    assert lockstitch("deny", "two", *APP).out == "Done.\n", "one call is left"
+
+
+def test_several_questions_are_listed_with_commands(lockstitch: Call) -> None:
+    assert lockstitch("run", "questioner", "Ask", "--thread", "q", *APP).code == 4
+    result = lockstitch("answer", "q", "blue")
+    check(result, 2)
+    assert 'lockstitch answer q --call call_1_1_1 "…"' in result.err
+    assert lockstitch("answer", "q", "blue", "--call", "call_1_1_1").code == 0
+    assert lockstitch("answer", "q", "green", *APP).out == "Thanks.\n"
+
+
+def test_inbox_lists_calls_with_commands(lockstitch: Call) -> None:
+    assert lockstitch("migrate").code == 0
+    assert lockstitch("inbox").err == "No thread waits for a person.\n"
+    for agent in ("payer", "looker", "questioner", "echo"):
+        lockstitch("run", agent, "Go", "--thread", agent, "--user", "ada", *APP)
+    rows = lockstitch("inbox", "--json").json
+    assert [(row["key"], row["kind"], row["tool"]) for row in rows] == [
+        ("payer", "approval", "pay"),
+        ("looker", "frontend_tools", "look"),
+        ("questioner", "input", "ask_for_input"),
+        ("questioner", "input", "ask_for_input"),
+    ]
+    assert (rows[0]["input"], rows[0]["user_id"], rows[0]["agent"]) == ({"amount": 5}, "ada", "payer")
+    assert rows[0]["commands"] == ["lockstitch approve payer", "lockstitch deny payer"]
+    assert rows[1]["commands"] == ['lockstitch submit looker call_1_1_0 --result "…"']
+    assert (rows[3]["question"], rows[3]["member"]) == ("Which size?", None)
+    lines = lockstitch("inbox", "--limit", "1").lines
+    assert lines[0].endswith("payer  payer  ada")
+    assert lines[1].startswith('  approval of pay({"amount":5}), waits ')
+    assert lines[2:] == ["    lockstitch approve payer", "    lockstitch deny payer"]
+    assert "Not shown: 2 threads." in lockstitch("inbox", "--limit", "1").err
+    assert "    ? Which colour?" in lockstitch("inbox").lines
+    assert lockstitch("approve", "payer", *APP).code == 0
+    assert "payer" not in lockstitch("inbox").out
+
+
 def test_reply_with_no_resume_is_only_stored(waiting: Call) -> None:
     denied_result = waiting("deny", "k", "call_1_1_0", "--reason", "too much", "--no-resume", *APP, "--json").json
     assert list(denied_result) == ["id", "status"]

@@ -42,6 +42,17 @@ def test_purge_requires_yes_without_terminal(lockstitch: Call, story: Story) -> 
     assert len(lockstitch("threads", "--json").json) == 4
 
 
+def test_purge_dry_run_lists_threads_and_deletes_nothing(lockstitch: Call, story: Story) -> None:
+    preview = lockstitch("purge", "--older-than", "0s", "--dry-run", "--json").json
+    assert preview == {"dry_run": True, "threads": [str(story.chat.id)]}
+    assert lockstitch("purge", "--user", "ada", "--dry-run", "--json").json == preview
+    assert lockstitch("purge", "--expired", "--dry-run", "--json").json["threads"] == []
+    result = lockstitch("purge", "--older-than", "0s", "--dry-run")
+    assert result.lines[1].endswith("customer-42")
+    assert result.err == "Dry run: delete 1 thread. Nothing was changed.\n"
+    assert len(lockstitch("threads", "--json").json) == 4
+
+
 def test_purge_by_age_deletes_idle_threads(lockstitch: Call, story: Story) -> None:
     assert lockstitch("purge", "--older-than", "1d", "--yes", "--json").json == {"threads": 0}
     assert lockstitch("purge", "--older-than", "0s", "--yes").lines == ["Deleted 1 thread."]

@@ -160,7 +160,7 @@ def test_run_rejects_missing_apps_and_agents(call: Call, url: str, monkeypatch: 
         check(result, 2)
         assert wrong.partition(":")[0] in result.err
     monkeypatch.delenv("LOCKSTITCH_APP")
-    for command in (["run", "echo", "Hi"], ["start", "echo", "--goal", "g"], ["resume", "k"], ["chat", "echo"]):
+    for command in (["run", "echo", "Hi"], ["start", "echo", "--goal", "g"], ["chat", "echo"]):
         result = call(*command, "--store", url)
         check(result, 2)
         assert "--app module:name" in result.err

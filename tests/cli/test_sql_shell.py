@@ -84,7 +84,23 @@ def test_tables_command_lists_tables(store_url: str, story: Story) -> None:
     assert [line.partition(":")[0] for line in through if ":" in line] == ["threads", "stitches"]
     assert "thread_result_summary" in "".join(through)
     help_, _, _ = typed(store_url, "\\?")
-    assert any("\\lens NAME" in line for line in help_)
+    assert any(".lens [NAME]" in line for line in help_)
+
+
+def test_dot_commands_list_tables_and_columns(store_url: str, story: Story) -> None:
+    names, _, _ = typed(store_url, ".tables", ".quit", "never read")
+    assert names[:3] == ["threads", "runs", "stitches"]
+    columns, beside, _ = typed(store_url, ".schema runs", ".schema nothing", ".schema runs;")
+    assert columns[:2] == ["id  uuid", "thread_id  uuid"]
+    assert "Table nothing does not exist. The tables are: threads, runs, stitches" in beside
+    of_lens, _, _ = typed(store_url, ".tables", ".schema threads", lens="agentic_threads")
+    assert of_lens[:3] == ["threads", "stitches", "id"]
+
+
+def test_unknown_table_is_answered_with_known_ones(store_url: str, story: Story) -> None:
+    _, beside, _ = typed(store_url, "SELECT * FROM thread;", ".lens agentic_threads", "SELECT * FROM unicorns;")
+    assert "Table thread does not exist. The tables are: threads, runs, stitches" in beside
+    assert "Table unicorns does not exist. The tables of lens agentic_threads are: threads, stitches." in beside
 
 
 def test_shell_reports_omitted_rows(store_url: str, story: Story) -> None:

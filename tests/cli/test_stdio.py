@@ -1,10 +1,14 @@
 """Global options at any place, and help of every command."""
 
+import pkgutil
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 
-from lockstitch.cli.app import SECTIONS, command
+from lockstitch.cli import commands
+from lockstitch.cli.app import COMMANDS
 from lockstitch.cli.stdio import move_global_options, wants_json
 from tests.cli.calling import Call
 from tests.cli.story import tell
@@ -58,14 +62,16 @@ def test_default_store_is_file_in_current_folder(call: Call, tmp_path: Path, mon
 def leaves() -> list[list[str]]:
     """Return every command as it is typed."""
     groups = {"stats": ("tokens",), "token": ("create", "list", "revoke"), "ingest": ("status", "retry")}
-    names = [name for names in SECTIONS.values() for name in names]
+    names = list(COMMANDS)
     return [
         typed for name in names for typed in ([[name, subcommand] for subcommand in groups.get(name, ())] or [[name]])
     ]
 
 
 def test_every_command_is_in_a_help_section(call: Call) -> None:
-    assert sorted(command.commands) == sorted(name for names in SECTIONS.values() for name in names)  # type: ignore[attr-defined]
+    modules = pkgutil.iter_modules(commands.__path__, "lockstitch.cli.commands.")
+    groups = [typer.main.get_group(import_module(module.name).app) for module in modules]
+    assert sorted(name for group in groups for name in group.commands) == sorted(COMMANDS)
     result = call("--help")
     assert all(len(line) <= 80 for line in result.lines)
     assert "..." not in result.out.partition("Run agents")[2], "every line of help fits"

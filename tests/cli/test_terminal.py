@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstitch.model import short_id
 from tests.cli.calling import environment, run
 from tests.cli.story import Story, long_chat, tell, within
 
@@ -82,7 +83,9 @@ def test_output_fits_terminal_and_ids_are_complete(story: Story) -> None:
         assert "\x1b[" in screen, command
         lines = COLOUR.sub("", screen).split("\n")
         assert max(map(len, lines)) <= 80, (command, screen)
-        if command[0] in ("threads", "stats", "sql"):
+        if command[0] in ("threads", "stats"):
+            assert any(line.startswith(f"{short_id(story.chat.id)}  ") for line in lines), command
+        if command[0] == "sql":
             assert any(line.startswith(str(story.chat.id)) for line in lines), command
 
 
@@ -101,6 +104,15 @@ def test_no_colour_and_pipes_disable_colours(story: Story) -> None:
 
 def test_json_at_terminal_has_no_colours(story: Story) -> None:
     assert "\x1b" not in run_in_terminal("threads", "--json", "--store", story.url)[1]
+
+
+def test_several_threads_are_shown_before_confirmation(story: Story) -> None:
+    names = ("customer-42", short_id(story.goal.id))
+    code, screen = run_in_terminal("delete", *names, "--store", story.url, keys="n\n")
+    assert code == 1
+    assert "customer-42" in screen
+    assert "Delete 2 threads and 2 descendants? [y/N]" in screen
+    assert screen.endswith("Nothing was changed.\n")
 
 
 def test_delete_asks_for_confirmation(story: Story) -> None:

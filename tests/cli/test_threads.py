@@ -13,7 +13,8 @@ from tests.cli.test_invalid_arguments import check
 from tests.waits import waiting
 
 ROW = (
-    *("id", "key", "project", "kind", "status", "waiting_for", "agent", "version", "position", "runs", "usage"),
+    *("id", "key", "project", "kind", "status", "waiting_for", "agent", "version", "title", "goal", "user_id"),
+    *("parent_id", "position", "runs", "usage"),
     *("total_cost", "error", "created_at", "updated_at"),
 )
 
@@ -40,6 +41,9 @@ def test_rows_have_fixed_keys_and_sums_of_own_runs(lockstitch: Call, story: Stor
     goal = by_id[str(story.goal.id)]
     assert (goal["status"], goal["error"], goal["total_cost"]) == ("failed", "the model refused", None)
     assert chat["created_at"].endswith("Z")
+    assert (chat["title"], chat["user_id"], chat["goal"], chat["parent_id"]) == (story.chat.title, "ada", None, None)
+    child = by_id[str(story.children[0].id)]
+    assert (child["goal"], child["parent_id"]) == ("Look in the north", goal["id"])
 
 
 def test_threads_are_newest_first_and_paged(lockstitch: Call, story: Story) -> None:
@@ -70,7 +74,7 @@ def test_threads_can_be_filtered(lockstitch: Call, story: Story) -> None:
 def test_tree_shows_whole_tree_below_root(lockstitch: Call, story: Story) -> None:
     goal, children = str(story.goal.id), [str(child.id) for child in story.children]
     (row,) = lockstitch("threads", "--tree", "--agent", "scout", "--json").json
-    assert tuple(row) == tuple(row["children"][0]) == (*ROW, "parent_id", "goal", "tasks", "children")
+    assert tuple(row) == tuple(row["children"][0]) == (*ROW, "tasks", "children")
     assert (row["id"], row["parent_id"], row["goal"]) == (goal, None, "Find every lost parcel")
     assert ids(row["children"]) == children
     assert [child["parent_id"] for child in row["children"]] == [goal, goal]
@@ -118,7 +122,10 @@ def test_tree_shows_tasks_and_waits(lockstitch: Call, store_url: str) -> None:
 
 def test_threads_prints_complete_ids_and_names(lockstitch: Call, story: Story) -> None:
     result = lockstitch("threads")
-    assert result.lines[0].split() == ["THREAD", "STATUS", "RUNS", "COST", "AGE", "AGENT", "NAME"]
+    assert result.lines[0].split() == ["THREAD", "STATUS", "RUNS", "COST", "AGE", "AGENT", "NAME", "REASON"]
+    failed = lockstitch("threads", "--status", "failed").lines[1]
+    assert failed.endswith(f"{story.goal.goal}  the model refused")
+    assert "REASON" not in lockstitch("threads", "--status", "waiting").out
     line = next(line for line in result.lines if line.startswith(str(story.chat.id)))
     assert line.split()[1:4] == ["waiting", "4", "$0.7500"]
     assert line.endswith("helper v3  customer-42")

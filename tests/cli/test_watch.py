@@ -128,7 +128,9 @@ def test_watch_prints_once_in_pipe_and_as_json(
     assert set(facts["cost"]) == {"today", "shown"}
     assert facts["cost"]["today"] > 0
     text = result.out
-    assert "1 running · 1 waiting · 0 pending · $" in text
+    assert "1 running · 1 waiting · 0 pending · 0 failed · $" in text
+    assert re.search(r"running .* nail +hammer\n", text)
+    assert (facts["failed"], facts["tools"]) == (0, {alive["holds"][0]: ["hammer"]})
     assert f"{alive['host']} {worker.process.pid}" in text
     assert re.search(r"running .* goal smith +nail", text)
     assert re.search(r"waiting .* Look +timer 20.*Z since \d+s", text)

@@ -179,3 +179,11 @@ async def test_find_returns_empty_list_without_match(full_backend: FullBackend) 
     for kind in EVERY_KIND:
         assert await full_backend.find(Find(kind)) == []
     assert await full_backend.find(Find(Memory, (Where("user_id", "=", "unknown"),))) == []
+
+
+async def test_like_compares_text_of_id(full_backend: FullBackend, five: list[Thread]) -> None:
+    wanted = str(five[2].id)
+    for pattern in (wanted, f"%{wanted[-8:]}", f"%{wanted[-8:-2]}__", f"{wanted[:-1]}_"):
+        assert await found(full_backend, Where("id", "like", pattern)) == [2], pattern
+    assert await found(full_backend, Where("id", "like", wanted[:-1])) == []
+    assert await found(full_backend, Where("id", "like", "%")) == [0, 1, 2, 3, 4]

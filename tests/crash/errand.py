@@ -87,7 +87,7 @@ def tools(ledger: Path) -> list[Tool]:
 def errand(ledger: Path, points: KillPoints) -> Agent:
     return Agent(
         "errand",
-        model=points.provider(Scripted({"replies": SCRIPT, "beside": {"title": "An errand"}})),
+        model=points.provider(Scripted({"replies": SCRIPT, "side_calls": {"title": "An errand"}})),
         instructions="Run the errand.",
         tools=[points.tool(tool) for tool in tools(ledger)],
         compactor=ToolResultRemovalCompactor(threshold=700, keep=2),

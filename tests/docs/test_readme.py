@@ -1,53 +1,17 @@
-"""The README: its examples run, its commands and links exist."""
+"""The README: its code runs, its commands, figures and links exist."""
 
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+from benchmarks.__main__ import GROUPS
 from tests.cli.calling import Call
+from tests.docs.pages import ROOT, run_page
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-
-
-MODEL = "anthropic:claude-sonnet-5"
-SCRIPT = [
-    [{"calls": [{"name": "send_mail", "input": {"to": "Ada", "body": "Dear Ada"}}]}, "Ada has mail."],
-    ["Bob has mail too."],
-]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def example(number: int, folder: Path, *arguments: str) -> str:
-    """Run an example of the README with a scripted model and return its output."""
-    code = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[number]
-    (folder / "script.json").write_text(json.dumps({"replies": SCRIPT, "beside": {"title": "Letters"}}))
-    (folder / "letters.py").write_text(code.replace(MODEL, "scripted:script.json"))
-    done = subprocess.run(
-        [sys.executable, *(arguments or ("letters.py",))],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return done.stdout
-
-
-def test_runs_example_of_agent(tmp_path: Path) -> None:
-    assert MODEL in README
-    output = example(0, tmp_path)
-    assert "completed Ada has mail." in output
-    assert "Bob has mail too." in output
-    command = ("-m", "lockstitch", "run", "helper", "Hi", "--thread", "k", "--app", "letters:app")
-    assert example(0, tmp_path, *command) == "Ada has mail.\n"
-
-
-def test_runs_example_of_record(tmp_path: Path) -> None:
-    assert "Where is my invoice? → In your mail since Monday." in example(1, tmp_path)
+def test_readme_does_what_it_says(tmp_path: Path) -> None:
+    run_page(ROOT / "README.md", tmp_path)
 
 
 def test_finds_commands_and_links(call: Call) -> None:
@@ -58,4 +22,32 @@ def test_finds_commands_and_links(call: Call) -> None:
     targets = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:^|`)make (\w+)", README, re.MULTILINE)) <= targets
     for link in re.findall(r"\]\(([^)]+)\)", README):
-        assert (ROOT / link).exists(), link
+        assert link.startswith("https://") or (ROOT / link).exists(), link
+
+
+SOURCES = (
+    ("0008-engine", "steps/s of `agent.run` / LangGraph", slice(0, 2), "runtime"),
+    ("0010-worker", "5-step threads/s / LangGraph, DBOS", slice(0, 1), "workers"),
+    ("0010-worker", "5-step threads/s / LangGraph, DBOS", slice(1, 2), "workers"),
+    ("0010-worker", "next commit after kill -9 of a worker", slice(0, 1), "surviving"),
+)
+"""Of each row of figures: the decision and its row with the measured values, the quoted values, the benchmark."""
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def test_figures_are_the_measured_ones_and_name_their_benchmark() -> None:
+    figures = re.search(r"^\| figure .*?\n\n", README, re.MULTILINE | re.DOTALL)
+    assert figures is not None
+    rows = figures[0].strip().splitlines()[2:]
+    for row, (decision, name, quoted, benchmark) in zip(rows, SOURCES, strict=True):
+        text = (ROOT / f"docs/decisions/{decision}-measurements.md").read_text(encoding="utf-8")
+        measured = next(_cells(line) for line in text.splitlines() if line.startswith(f"| {name}"))
+        assert _cells(row)[1:] == [
+            ", ".join(measured[1].split(", ")[quoted]),
+            ", ".join(measured[2].split(", ")[quoted]),
+            f"`{benchmark}`",
+        ]
+        assert benchmark in GROUPS

@@ -45,7 +45,7 @@ def url(postgres_server: PostgresServer) -> Iterator[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     assert MODEL in PAGE
-    (tmp_path / "script.json").write_text(json.dumps({"replies": [["Done."]], "beside": {"title": "T"}}))
+    (tmp_path / "script.json").write_text(json.dumps({"replies": [["Done."]], "side_calls": {"title": "T"}}))
     for code in blocks("python"):
         if (name := MODULE.match(code)) is not None:
             scripted = code.replace(MODEL, "scripted:script.json").replace("provider:anthropic", "provider:scripted")

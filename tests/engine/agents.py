@@ -48,8 +48,8 @@ def calls(*names: str, **inputs: Any) -> dict[str, Any]:
 
 def scripted(*replies: Any, turns: list[list[Any]] | None = None, **options: Any) -> Agent:
     """Return an agent with these replies, in one turn or in each of several."""
-    beside, files = options.pop("beside", {}), options.pop("provider_files", {})
-    script = {"replies": turns or list(replies), "beside": beside, "files": files}
+    side_calls, files = options.pop("side_calls", {}), options.pop("provider_files", {})
+    script = {"replies": turns or list(replies), "side_calls": side_calls, "files": files}
     settings = {"title": False, "base_delay": 0.0, **options}
     return Agent(settings.pop("name", "helper"), model=Scripted(script), **settings)
 

@@ -30,7 +30,7 @@ def asker(answer: Any, *, lethal: bool = False, **options: Any) -> Agent:
             os.kill(os.getpid(), signal.SIGKILL)
         return text
 
-    return scripted(calls("ask"), "Done.", tools=[ask], beside={"count": answer}, **options)
+    return scripted(calls("ask"), "Done.", tools=[ask], side_calls={"count": answer}, **options)
 
 
 async def main(url: str) -> None:

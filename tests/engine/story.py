@@ -74,7 +74,7 @@ def check(text: str) -> str | None:
 def agent(folder: Path, **options: Any) -> Agent:
     script = {
         "replies": [FIRST, SECOND, THIRD],
-        "beside": {"title": {"fail": "request", "message": "No title today."}},
+        "side_calls": {"title": {"fail": "request", "message": "No title today."}},
         "files": {"file_1": {"filename": "data.csv", "content": "a,b", "mime_type": "text/csv"}},
     }
     settings: dict[str, Any] = {

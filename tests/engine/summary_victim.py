@@ -33,7 +33,7 @@ def parent_and_child(summary: str, *, answer: str = LONG) -> tuple[Agent, Agent]
     member = agent(
         "member",
         {"text": answer, "usage": usage},
-        beside={"result_summary": {"text": summary, "usage": {"input_tokens": 5, "output_tokens": 7}}},
+        side_calls={"result_summary": {"text": summary, "usage": {"input_tokens": 5, "output_tokens": 7}}},
     )
     return lead, member
 

@@ -16,7 +16,7 @@ from lockstitch.agents.tools.threads import thread_tools
 from lockstitch.backend import Commit, ThreadChange
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.ports.provider import ModelRequest
-from lockstitch.engine.ports.tool import Tool
+from lockstitch.engine.ports.tool import Tool, ToolFailed
 from lockstitch.engine.replies import settle
 from lockstitch.engine.result import Result
 from lockstitch.engine.session import run_context
@@ -269,6 +269,41 @@ async def test_once_call_that_exceeds_its_time_limit_is_in_doubt(store: Store, o
     final_result = await helper.resume("t", store=store)
     assert final_result is not None
     assert (final_result.status, final_result.in_doubt, bank.paid) == ("completed", [], 1)
+
+
+@pytest.mark.parametrize(("on_doubt", "status"), [("tell", "completed"), ("ask", "waiting")])
+async def test_once_call_that_fails_with_unknown_outcome_is_in_doubt(store: Store, on_doubt: Any, status: str):
+    @tool(on_doubt=on_doubt)
+    async def charge() -> str:
+        """Charge."""
+        raise ToolFailed("The bank did not answer.", unknown=True)
+
+    helper = scripted(calls("charge"), "I see.", tools=[charge])
+    result = await helper.run("Pay", store=store, thread="t")
+    assert (result.status, result.in_doubt) == (status, DOUBT)
+    (problem,) = await log(store, "tool_error")
+    assert problem.data == {"type": "ToolFailed", "message": "The bank did not answer."}
+    if status == "completed":
+        assert "whether it took effect is unknown" in str(await store.context("t"))
+        return
+    await settle(store, "t", CALL, unknown=True)
+    final_result = await helper.resume("t", store=store)
+    assert final_result is not None
+    assert final_result.status == "completed"
+
+
+async def test_safe_call_that_fails_with_unknown_outcome_is_an_error(store: Store):
+    @tool(effect="safe")
+    async def look() -> str:
+        """Look."""
+        raise ToolFailed("The shop did not answer.", unknown=True)
+
+    result = await scripted(calls("look"), "I see.", tools=[look]).run("Go", store=store, thread="t")
+    assert (result.status, result.in_doubt) == ("completed", [])
+    (answer,) = await log(store, "tool_call")
+    assert answer.status == "error"
+    assert answer.message is not None
+    assert answer.message["content"] == "The shop did not answer."
 
 
 # Results that are known when the run ends

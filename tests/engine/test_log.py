@@ -217,6 +217,9 @@ async def test_records_model_calls(store: Store, recorded: list[Stitch]):
     assert retry.step_number == 4
     error = only(recorded, "api_error")
     assert (error.data["kind"], error.data["message"], error.data["attempts"]) == ("auth", "The key is wrong.", 1)
+    failed_request = await store.request(error.id)
+    assert failed_request["messages"]
+    assert failed_request["model"] == error.name
 
 
 @pytest.mark.req("S0-107", "S0-115", "S0-116")

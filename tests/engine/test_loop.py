@@ -296,3 +296,14 @@ async def test_calls_model_again_after_pause_turn(store: Store):
     stopped = await scripted({"text": "No", "stop_reason": "stop_sequence"}).run("Go", store=store, thread="u")
     assert (stopped.status, stopped.stop_reason) == ("completed", "stop_sequence")
     assert [message["role"] for message in await result.messages()] == ["user", "assistant", "assistant"]
+
+
+async def test_request_does_not_change_after_the_call(store: Store):
+    requests: list[Any] = []
+
+    def answer(request: Any) -> Any:
+        requests.append(request)
+        return calls("add", add={"a": 1, "b": 2}) if request.step == 1 else "It is 3."
+
+    await Agent("helper", model=Scripted(answer), tools=[add], title=False).run("Go", store=store)
+    assert [len(request.messages) for request in requests] == [1, 3]

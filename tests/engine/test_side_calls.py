@@ -48,7 +48,7 @@ async def test_parallel_tools_ask_the_model(store: Store) -> None:
         {"calls": [{"name": "ask", "input": {"of": of}} for of in ("cats", "dogs")]},
         "Done.",
         tools=[ask],
-        beside={"cats": "one", "dogs": "two"},
+        side_calls={"cats": "one", "dogs": "two"},
     )
     result = await agent.run("Hi", store=store, thread=THREAD)
     assert result.status == "completed"

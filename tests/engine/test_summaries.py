@@ -69,7 +69,7 @@ async def test_report_contains_result_without_summary_of_model(
     store: Store, reply: Any, is_on: bool, written: Any, summary: str
 ) -> None:
     lead = agent("lead", asks(child(wait=True)), "Thanks.")
-    member = agent("member", reply, beside={"result_summary": written}, result_summary=is_on)
+    member = agent("member", reply, side_calls={"result_summary": written}, result_summary=is_on)
     await lead.start(store=store, goal="Plan", key=THREAD)
     await work_off(family(lead, member), store)
     (report,) = await results(store)
@@ -138,7 +138,7 @@ async def test_chat_has_summary_after_each_turn(store: Store) -> None:
 @pytest.mark.req("S4-011")
 async def test_chat_has_one_summary_when_process_is_killed(store: Store, store_url: str) -> None:
     await be_killed(store_url, "chat")
-    helper = scripted("Another answer.", session_summary=True, beside={"session_summary": "Greetings."})
+    helper = scripted("Another answer.", session_summary=True, side_calls={"session_summary": "Greetings."})
     result = await helper.resume(THREAD, store=store)
     assert result is not None
     assert (result.status, result.output_text) == ("completed", "Hello.")
@@ -150,7 +150,7 @@ async def test_chat_has_one_summary_when_process_is_killed(store: Store, store_u
 
 async def test_chat_keeps_summary_when_call_fails(store: Store) -> None:
     for answer in ("It is about halls.", {"fail": "auth"}):
-        helper = scripted("Hello.", session_summary=True, beside={"session_summary": answer})
+        helper = scripted("Hello.", session_summary=True, side_calls={"session_summary": answer})
         result = await helper.run("Hi", store=store, thread=THREAD)
         assert result.status == "completed"
     summary = (await store.thread(THREAD)).summary

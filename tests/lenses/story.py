@@ -90,8 +90,10 @@ def agent(name: str, *turns: list[Any], tools: list[Tool] | None = None, **optio
         "instructions": SYSTEM,
         **options,
     }
-    beside = agent_options.pop("beside", {})
-    return Agent(name, model=Scripted({"replies": list(turns), "beside": beside}), tools=tools or [], **agent_options)
+    side_calls = agent_options.pop("side_calls", {})
+    return Agent(
+        name, model=Scripted({"replies": list(turns), "side_calls": side_calls}), tools=tools or [], **agent_options
+    )
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ async def _chat(store: Store, folder: Path) -> None:
         api_kwargs={"temperature": 0.5},
         server_tools=[{"type": "web_search_20250305", "name": "web_search"}],
         title=True,
-        beside={"title": {"text": "Prices of drinks", "usage": usage(10, 5)}},
+        side_calls={"title": {"text": "Prices of drinks", "usage": usage(10, 5)}},
     )
     await keeper.run("What do tea and coffee cost?", store=store, thread="shop", user_id="ada", extras={"credits": 42})
     await keeper.run("Draw it.", store=store, thread="shop", user_id="ada")

@@ -284,6 +284,24 @@ async def test_fork_accepts_message_of_inherited_turn_once(store: Store):
     assert [turn.inherited_from is None for turn in (await store.history("t")).turns] == [True, False]
 
 
+async def test_fork_accepts_message_of_regenerated_turn_once(store: Store):
+    agent = echo("old")
+    first = await agent.run("one", store=store, thread="t", message_id="m-1")
+    one = await agent.regenerate("t", store=store, message_id="r-1")
+    two = await agent.regenerate("t", store=store, message_id="r-2", message="eins")
+    # Clients repeat requests that were answered before the key moved.
+    for thread in ("t", first.thread_id):
+        again = await agent.run("one", store=store, thread=thread, message_id="m-1")
+        assert (again.thread_id, again.run_id) == (first.thread_id, first.run_id)
+    repeated = await store.regenerate("t", message_id="r-1")
+    assert one is not None
+    assert (repeated.thread.id, repeated.run_id, repeated.new) == (one.thread_id, one.run_id, False)
+    with pytest.raises(MessageIdReused):
+        await agent.run("zwei", store=store, thread="t", message_id="m-1")
+    assert (two and two.thread_id, await store.count()) == ((await store.thread("t")).id, 3)
+    assert [turn.user_message for turn in (await store.history("t")).turns] == ["eins"]
+
+
 async def test_forks_and_regenerates_turn_with_large_media(store: Store):
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * (LARGE + 4)}}
     message = user([image, {"type": "text", "text": "What is it?"}])

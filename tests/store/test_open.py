@@ -164,6 +164,14 @@ def test_rejects_invalid_url_and_lists_valid_forms(url: str, tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("url", ["sqlite:///a.db?synchronus=normal", "sqlite:///a.db?pool", "file:a?synchronous=full"])
+def test_rejects_unknown_option(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Refused, match="is not an option"):
+        open_store(url)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_error_message_hides_password() -> None:
     with pytest.raises(Refused) as refused:
         open_store("mysql://root:secret@localhost/agents?password=secret")

@@ -29,6 +29,10 @@ async def test_overview_sums_own_runs_of_thread(timed_store: Store, clock: FakeC
         "waiting_for": head.waiting_for,
         "agent": "helper",
         "version": 2,
+        "title": None,
+        "goal": None,
+        "user_id": None,
+        "parent_id": None,
         "position": 6,
         "runs": 3,
         "usage": {

@@ -6,12 +6,13 @@ from lockstitch.agents.evals.runner import evaluate
 from lockstitch.agents.stored import StoredAgent
 from lockstitch.agents.team import Team
 from lockstitch.agents.tools.function import tool
+from lockstitch.agents.tools.mcp import McpServer
 from lockstitch.agents.tools.threads import thread_tools
 from lockstitch.engine.cancel import cancel
 from lockstitch.engine.events import Event, EventStream
 from lockstitch.engine.ports.tool import Tool, ToolContext, ToolFailed
 from lockstitch.engine.replies import answer, approve, deny, settle, submit_results
-from lockstitch.engine.result import Result
+from lockstitch.engine.result import Result, result_for
 from lockstitch.engine.worker import run_worker
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "App",
     "Event",
     "EventStream",
+    "McpServer",
     "Plugin",
     "Result",
     "StoredAgent",
@@ -31,6 +33,7 @@ __all__ = [
     "cancel",
     "deny",
     "evaluate",
+    "result_for",
     "run_worker",
     "settle",
     "submit_results",

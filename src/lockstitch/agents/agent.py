@@ -18,6 +18,7 @@ from lockstitch.agents.registry import compactor as compactor_named
 from lockstitch.agents.registry import file_store as file_store_at
 from lockstitch.agents.registry import formatter as formatter_named
 from lockstitch.agents.registry import memory_store as memory_named
+from lockstitch.agents.registry import provider_at
 from lockstitch.agents.spec import (
     AgentComponents,
     AgentSpec,
@@ -87,6 +88,8 @@ class Agent:
         name: Name of the agent, 1 to 255 characters. Threads, runs and versions are stored under it.
         model: `provider:model`, for example `anthropic:claude-sonnet-5`, or a provider object with a
             model, for example `OpenAIChatProvider("llama3", base_url="http://localhost:11434/v1")`.
+        base_url: Address of the model's API, for a `model` that is text. None: from the environment.
+        api_key: Key of the model's API, for a `model` that is text. It is not stored. None: from the environment.
         instructions: System text, or a function that returns it when a run starts. The function gets `deps`, and the
             store and the thread (`RunStart`) if it has a second parameter. It may be async.
         tools: Tools (see `tool`) and tool sources such as `McpServer`.
@@ -120,7 +123,8 @@ class Agent:
             its first characters.
         log: `standard`, or `full` to store each request as well.
         log_chunks: True to store streamed text in chunks before its response.
-        title: True to let the model write a title for each new thread.
+        title: True to let the model write a title for each new thread. None: True unless the model server is on this
+            machine or in a private network.
         session_summary: True to let the model summarise a chat after each turn, in `Thread.summary`.
         result_summary: True to let the model summarise the result of a child thread for its parent, if the result is
             longer than 500 characters. The parent gets the summary, and the child stores the whole result.
@@ -143,6 +147,8 @@ class Agent:
         name: str,
         *,
         model: str | Provider,
+        base_url: str | None = None,
+        api_key: str | None = None,
         instructions: Instructions = "",
         tools: Sequence[Tool | ToolSource] = (),
         output: type[BaseModel] | Json | None = None,
@@ -170,7 +176,7 @@ class Agent:
         tool_result_limit: int = 400_000,
         log: LogLevel = "standard",
         log_chunks: bool = False,
-        title: bool = True,
+        title: bool | None = None,
         session_summary: bool = False,
         result_summary: bool = True,
         on_busy: OnBusy = "refuse",
@@ -230,6 +236,9 @@ class Agent:
             max_stitches=max_stitches,
             tree_budget=tree_budget,
         )
+        self._made_provider: Provider | None = None
+        if base_url is not None or api_key is not None:
+            model = self._made_provider = provider_at(model, base_url=base_url, api_key=api_key)
         self._spec = self._build_spec(model, parts, settings)
 
     def _build_spec(self, model: str | Provider, parts: AgentComponents, settings: Settings) -> AgentSpec:
@@ -247,7 +256,7 @@ class Agent:
 
     @property
     def model(self) -> str | Provider:
-        """The `model` passed to the constructor."""
+        """The `model` passed to the constructor, or the provider object made with `base_url` and `api_key`."""
         return self._spec.model
 
     @property
@@ -625,12 +634,12 @@ class Agent:
             detach: Make the thread ready for a worker and return at once.
 
         Returns:
-            The result of the run, or None if the thread has no run to continue.
+            The result of the run, or None if the thread has no run to continue. The status is `waiting` if the run
+                still needs a reply.
 
         Raises:
             NotFound: If the thread does not exist.
             ThreadBusy: If another worker holds the thread.
-            ThreadWaiting: If the thread still waits for a reply.
             ThreadEnded: If the thread has ended.
         """
         head = await store.thread(thread)
@@ -816,6 +825,8 @@ class Agent:
         """Wait until all traces are sent. Close the connections to providers and tool servers."""
         await self._traces.close()
         await self._spec.close()
+        if self._made_provider is not None:
+            await self._made_provider.close()
 
     async def _send(self, message: MessageRun) -> Result:
         result = await message.execute()

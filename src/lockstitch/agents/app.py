@@ -1,10 +1,13 @@
-"""`App` and `Plugin`: the agents of a process. `load_app` imports an app from `module:name`."""
+"""`App` and `Plugin`: the agents of a process. `load_app` imports an app from `module:name` or a file."""
 
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from lockstitch.agents.agent import Agent
@@ -215,12 +218,12 @@ class App:
             detach: Make the thread ready for a worker and return at once.
 
         Returns:
-            The result of the run, or None if the thread has no run to continue.
+            The result of the run, or None if the thread has no run to continue. The status is `waiting` if the run
+                still needs a reply.
 
         Raises:
             NotFound: If the thread does not exist, or the app does not have its agent.
             ThreadBusy: If another worker holds the thread.
-            ThreadWaiting: If the thread still waits for a reply.
         """
         head = await store.thread(ref)
         return await self.agent(head.agent).resume(
@@ -278,21 +281,47 @@ class App:
 
 
 def load_app(name: str) -> App:
-    """Import the app `module:name`. Raises `Refused` if the module cannot be imported or the name is not an app."""
-    module_name, _, attribute = name.partition(":")
+    """Import the app `module:name` or `path/file.py:name`. Raises `Refused` if it cannot be imported or is no app."""
+    module_name, _, attribute = name.rpartition(":")
     if not module_name or not attribute:
-        raise Refused(f"{name!r} is not an app reference. Use module:name, for example examples.ledger:app.")
-    if "" not in sys.path and os.getcwd() not in sys.path:
+        raise Refused(
+            f"{name!r} is not an app reference. Use module:name or file:name, for example shop:app or ./shop.py:app."
+        )
+    is_file = module_name.endswith(".py") or "/" in module_name or os.sep in module_name
+    folder = Path(module_name).resolve().parent if is_file else Path.cwd()
+    if "" not in sys.path and str(folder) not in sys.path:
         # An installed command does not import from the current folder, where users have their app.
-        sys.path.insert(0, os.getcwd())
+        sys.path.insert(0, str(folder))
     try:
-        module = import_module(module_name)
+        module = _module_at(Path(module_name)) if is_file else import_module(module_name)
     except LockstitchError:
         raise
     except Exception as exc:  # user code can raise any exception
         text = f"{exc}" if isinstance(exc, ImportError) else f"{type(exc).__name__}: {exc}"
-        raise Refused(f"The module {module_name} of --app cannot be imported: {text}.") from exc
+        kind = "file" if is_file else "module"
+        raise Refused(f"The {kind} {module_name} of --app cannot be imported: {text.rstrip('.')}.") from exc
     result = getattr(module, attribute, None)
     if not isinstance(result, App):
         raise Refused(f"{name} is not an App. Create one with App([agent, …]).")
     return result
+
+
+def _module_at(path: Path) -> ModuleType:
+    """Import a file. Its folder is on `sys.path`, so that it can import its neighbours, and they can import it."""
+    if not path.is_file():
+        raise Refused(f"The file {path} of --app does not exist.")
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None and loaded.__file__ is not None and Path(loaded.__file__).resolve() == path.resolve():
+        return loaded
+    # A file must not replace a module of the same name, such as `json`.
+    name = path.stem if loaded is None else f"{path.stem}_app"
+    spec = spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise Refused(f"The file {path} of --app is not a Python file.")
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module

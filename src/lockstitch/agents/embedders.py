@@ -19,6 +19,7 @@ from zlib import crc32
 from lockstitch.errors import Refused
 
 Vector = list[float]
+"""An embedding of a text."""
 
 
 class Embedder(Protocol):

@@ -142,8 +142,16 @@ _KNOWN: Final = 50
 class RecordMemoryStore:
     """Stores facts by project and user, and returns those that share words with the message.
 
-    Threads without a user have common memories. With `by_agent` each agent has its own memories. Memories have the id
-    of their run, so a repeated update stores nothing twice.
+    Threads without a user have common memories. Memories have the id of their run, so a repeated update stores nothing
+    twice.
+
+    Args:
+        limit: Maximum number of memories that a run gets.
+        by_agent: True if each agent has its own memories.
+        extract: Function that returns the facts of messages. None: the model of the run extracts them.
+
+    Raises:
+        Refused: If `limit` is not a whole number of at least 1.
     """
 
     name = "record"
@@ -161,20 +169,43 @@ class RecordMemoryStore:
         return {"limit": self._limit, "by_agent": self._by_agent}
 
     async def retrieve(self, scope: Scope, message: Message) -> Retrieved:
+        """Return the memories of the user that share words with the message, best first.
+
+        Args:
+            scope: Store, thread and run, and a way to call the model.
+            message: Message of the user.
+        """
         memories = await self._known(scope)
         best = ranked(text_of(message), [memory.text for memory in memories])
         return Retrieved(len(best), [memories[place].text for place in best[: self._limit]])
 
     async def update(self, scope: Scope, messages: Sequence[Message]) -> Updated | None:
+        """Store the facts of a run. Return the number of new and updated memories.
+
+        Args:
+            scope: Store, thread and run, and a way to call the model.
+            messages: Messages of the run.
+        """
         return await self._update(scope, messages, "run")
 
     async def before_compact(self, scope: Scope, messages: Sequence[Message]) -> Json | None:
-        """Store the facts of messages that the compaction removes."""
+        """Store the facts of messages that the compaction removes. Return a report for the log.
+
+        Args:
+            scope: Store, thread and run, and a way to call the model.
+            messages: Full context before the compaction.
+        """
         # A run may be compacted more than once. The digest of the messages identifies each compaction.
         updated = await self._update(scope, messages, f"compaction {codec.digest(list(messages))[:16]}")
         return {"memories_created": updated.created, "memories_updated": updated.updated}
 
     async def after_compact(self, scope: Scope, messages: Sequence[Message]) -> Json | None:
+        """Return a report for the log: the remaining context and the number of memories.
+
+        Args:
+            scope: Store, thread and run, and a way to call the model.
+            messages: Remaining context after the compaction.
+        """
         memories = await self._known(scope)
         return {"messages": len(messages), "tokens": estimate_all(messages), "memories": len(memories)}
 

@@ -20,7 +20,7 @@ class OtlpExporter:
     Args:
         endpoint: URL of the collector. None: the value of OTEL_EXPORTER_OTLP_ENDPOINT.
         headers: Headers of each request. None: the value of OTEL_EXPORTER_OTLP_HEADERS.
-        content: True to send prompts, answers, tool arguments and tool results too.
+        content: True to send the input of runs, answers, tool arguments and tool results too.
     """
 
     def __init__(
@@ -35,7 +35,13 @@ class OtlpExporter:
             self._open()
 
     def send(self, store: Store, head: Thread, run: Run) -> None:
-        """Send a finished run in a background task. A failure is logged; the store still has the run."""
+        """Send a finished run in a background task. A failure is logged; the store still has the run.
+
+        Args:
+            store: Store of the thread.
+            head: The thread.
+            run: The run. The runs of a team's members are sent with the run of the team.
+        """
         if self._endpoint is None:
             return
         task = asyncio.create_task(self._send(store, head, run))

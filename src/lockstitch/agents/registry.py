@@ -63,40 +63,60 @@ def resolve_provider(model: str, *, base_url: str | None = None, api_key: str | 
         ProviderError: Of kind `setup`, if the prefix is unknown, or the SDK, the key or the script is missing.
     """
     prefix, colon, name = model.partition(":")
-    if not colon or not name or prefix not in _MAKERS:
+    if not colon or not name or prefix not in _PREFIXES:
         raise ProviderError(
-            f"{model!r} is not a model. Use one of {', '.join(f'{known}:…' for known in _MAKERS)}, for example "
+            f"{model!r} is not a model. Use one of {', '.join(f'{known}:…' for known in _PREFIXES)}, for example "
             f"anthropic:claude-sonnet-5, or pass a provider object with the name {prefix!r} as the model of the agent.",
             "setup",
         )
-    return _MAKERS[prefix](name, base_url, api_key), name
+    if prefix == "scripted":
+        from lockstitch.agents.providers.scripted import Scripted
+
+        return Scripted.from_file(name), name
+    return _made(prefix, None, base_url, api_key, _DEFAULT_NAMES[prefix]), name
 
 
-def _anthropic(_name: str, base_url: str | None, api_key: str | None) -> Provider:
-    return _load(_ANTHROPIC)(base_url=base_url, api_key=api_key, name="anthropic")
+def provider_at(model: str | Provider, *, base_url: str | None = None, api_key: str | None = None) -> Provider:
+    """Return a provider object with a model, for the arguments `model`, `base_url` and `api_key` of an agent.
+
+    With a base URL, the prefix of the stored model is host and port, so that the models of two servers have different
+    names.
+
+    Raises:
+        Refused: If the model is not text with the prefix of an API.
+        ProviderError: Of kind `setup`, if the SDK or the key is missing, or the URL is not valid.
+    """
+    if not isinstance(model, str):
+        raise Refused(f"Pass base_url and api_key to the provider object {model.name}, not to the agent.")
+    prefix, _, name = model.partition(":")
+    if not name or prefix not in _DEFAULT_NAMES:
+        known = ", ".join(f"{known}:…" for known in _DEFAULT_NAMES)
+        raise Refused(f"base_url and api_key need a model of {known}, not {model!r}.")
+    return _made(prefix, name, base_url, api_key, None if base_url else _DEFAULT_NAMES[prefix])
 
 
-def _openai_chat(_name: str, base_url: str | None, api_key: str | None) -> Provider:
-    return _load(_CHAT)(base_url=base_url, api_key=api_key, name="openai")
+def is_model(text: str) -> bool:
+    """True if a text has the prefix of a known API and the name of a model, as in `openai:gpt-5`."""
+    prefix, _, name = text.partition(":")
+    return bool(name) and prefix in _PREFIXES
 
 
-def _openai_responses(_name: str, base_url: str | None, api_key: str | None) -> Provider:
-    return _load(_RESPONSES)(base_url=base_url, api_key=api_key, name="openai")
+def server_prefix(base_url: str) -> str:
+    """Return the prefix of the stored models of a server: its host and port."""
+    from lockstitch.agents.providers.http import prefix_of
+
+    return prefix_of(None, base_url, "")
 
 
-def _openai(name: str, base_url: str | None, api_key: str | None) -> Provider:
-    """Return the Chat Completions provider for another server, and the Responses provider for OpenAI."""
-    _load(_CHAT)
-    from lockstitch.agents.providers.openai_client import base_url_of, is_custom
+def _made(prefix: str, model: str | None, base_url: str | None, api_key: str | None, name: str | None) -> Provider:
+    """Return a provider object. `openai:` is the Responses API at OpenAI, and Chat Completions at other servers."""
+    module = _MODULES.get(prefix)
+    if module is None:
+        _load(_CHAT)
+        from lockstitch.agents.providers.openai_client import base_url_of, is_custom
 
-    make = _openai_chat if is_custom(base_url_of(base_url)) else _openai_responses
-    return make(name, base_url, api_key)
-
-
-def _scripted(name: str, _base_url: str | None, _api_key: str | None) -> Provider:
-    from lockstitch.agents.providers.scripted import Scripted
-
-    return Scripted.from_file(name)
+        module = _CHAT if is_custom(base_url_of(base_url)) else _RESPONSES
+    return _load(module)(model, base_url=base_url, api_key=api_key, name=name)
 
 
 def _load(provider: _ProviderModule) -> Callable[..., Any]:
@@ -111,13 +131,15 @@ def _load(provider: _ProviderModule) -> Callable[..., Any]:
     return getattr(module, provider.class_name)
 
 
-_MAKERS: Final[dict[str, Callable[[str, str | None, str | None], Provider]]] = {
-    "anthropic": _anthropic,
-    "openai": _openai,
-    "openai-chat": _openai_chat,
-    "openai-responses": _openai_responses,
-    "scripted": _scripted,
+_MODULES: Final = {"anthropic": _ANTHROPIC, "openai-chat": _CHAT, "openai-responses": _RESPONSES}
+_DEFAULT_NAMES: Final = {
+    "anthropic": "anthropic",
+    "openai": "openai",
+    "openai-chat": "openai",
+    "openai-responses": "openai",
 }
+"""Prefixes of model names by the API that they choose, with the name of its provider in the record."""
+_PREFIXES: Final = (*_DEFAULT_NAMES, "scripted")
 
 
 _FILE_STORE_FORMS: Final = (
@@ -150,7 +172,7 @@ def _s3(bucket: str, prefix: str, query: str) -> FileStore:
     if not options.keys() <= _S3_OPTIONS:
         raise Refused(f"An S3 file store has the options {' and '.join(sorted(_S3_OPTIONS))}, not {query!r}.")
     try:
-        from lockstitch.agents.file_stores import S3FileStore
+        from lockstitch.agents.s3_file_store import S3FileStore
     except ModuleNotFoundError as exc:
         raise Refused(f"Package {exc.name} is not installed. Run: pip install 'lockstitch[s3]'.") from exc
     return S3FileStore(bucket, prefix, endpoint=options.get("endpoint"), region=options.get("region"))

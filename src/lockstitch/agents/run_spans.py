@@ -41,7 +41,7 @@ _FINISH_REASONS: Final = {"tool_use": "tool_calls", "end_turn": "stop", "stop_se
 def trace(
     thread: Thread, run: Run, stitches: Sequence[Stitch], *, service: str = "lockstitch", content: bool = False
 ) -> ExportTraceServiceRequest:
-    """Return a run and its calls as one OTLP request. `content` adds texts, tool arguments and tool results.
+    """Return a run and its calls as one OTLP request. `content` adds input, answers, tool arguments and tool results.
 
     `stitches` contains at least the log of the run. Responses of other runs in it give the arguments of tool calls.
     """
@@ -55,7 +55,7 @@ def trace(
     # run_started has the parameters that all requests of a run share.
     started = next((stitch for stitch in own if stitch.type == "run_started"), None)
     common: Json = (started.data.get("request") or {}) if started is not None else {}
-    spans = [_run_span(thread, run, own)]
+    spans = [_run_span(thread, run, own, content)]
     for stitch in own:
         if stitch.type == "llm_call":
             spans.append(_chat_span(thread, run, stitch, common, content))
@@ -103,7 +103,8 @@ class Exporter:
             return answer.read() if answer.headers.get_content_type() == "application/x-protobuf" else b""
 
 
-def _run_span(thread: Thread, run: Run, stitches: Sequence[Stitch]) -> Span:
+def _run_span(thread: Thread, run: Run, stitches: Sequence[Stitch], content: bool) -> Span:
+    inputs = [_input_message(stitch.message) for stitch in stitches if stitch.type == "input" and stitch.message]
     completed_at = run.completed_at or max((stitch.at for stitch in stitches if stitch.at), default=run.started_at)
     span = Span(
         trace_id=_trace_id(thread, run),
@@ -118,6 +119,7 @@ def _run_span(thread: Thread, run: Run, stitches: Sequence[Stitch]) -> Span:
                 **_common("invoke_agent", thread, run),
                 "gen_ai.agent.version": str(run.version) if run.version is not None else None,
                 "gen_ai.request.model": run.model,
+                "gen_ai.input.messages": json.dumps(inputs) if content and inputs else None,
                 "gen_ai.response.finish_reasons": [run.stop_reason] if run.stop_reason else None,
                 **_usage(run.input_tokens, run.output_tokens, run.cache_read_tokens, run.cache_write_tokens),
                 "user.id": thread.user_id,
@@ -233,8 +235,18 @@ def _fail(span: Span, message: str, kind: str) -> None:
     span.attributes.extend(_attributes({"error.type": kind}))
 
 
+def _input_message(message: Message) -> Json:
+    """Return an input of a run in the form of gen_ai.input.messages."""
+    return {"role": message.get("role", "user"), "parts": _parts(message)}
+
+
 def _output_message(message: Message, reason: str | None) -> Json:
     """Return a response in the form of gen_ai.output.messages."""
+    finish_reason = _FINISH_REASONS.get(reason or "", reason)
+    return {"role": "assistant", "parts": _parts(message), "finish_reason": finish_reason}
+
+
+def _parts(message: Message) -> list[Json]:
     parts: list[Json] = []
     for block in blocks(message):
         match block.get("type"):
@@ -247,7 +259,7 @@ def _output_message(message: Message, reason: str | None) -> Json:
                 parts.append({"type": "tool_call", **call})
             case kind:
                 parts.append({"type": str(kind)})
-    return {"role": "assistant", "parts": parts, "finish_reason": _FINISH_REASONS.get(reason or "", reason)}
+    return parts
 
 
 def _trace_id(thread: Thread, run: Run) -> bytes:

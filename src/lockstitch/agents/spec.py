@@ -1,7 +1,7 @@
 """`AgentSpec`: builds the definition and the `RunConfig` of a run."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -10,10 +10,10 @@ from typing import Any, Literal, Protocol, TypedDict, cast
 
 from pydantic import BaseModel
 
+from lockstitch.agents.registry import COMPACTOR_NAMES, MEMORY_NAMES, resolve_provider
 from lockstitch.agents.registry import compactor as compactor_named
 from lockstitch.agents.registry import formatter as formatter_named
 from lockstitch.agents.registry import memory_store as memory_named
-from lockstitch.agents.registry import resolve_provider
 from lockstitch.engine.config import (
     AgentDefinition,
     AnswerCheck,
@@ -62,6 +62,14 @@ def _model_name(provider: Provider) -> str:
     return f"{provider.name}:{model}"
 
 
+def _is_current(stored: ComponentConfig, current: ComponentConfig, registered: Collection[str]) -> bool:
+    """True if a run with the stored component uses the component of the code.
+
+    The registry cannot build a component of the application, so such a run continues with the parameters of the code.
+    """
+    return stored == current or (stored.type == current.type and stored.type not in registered)
+
+
 Instructions = str | Callable[[Any], "str | Awaitable[str]"] | Callable[[Any, RunStart], "str | Awaitable[str]"]
 """The system text, or a function that returns it when a run starts. It gets `deps`, and a `RunStart` if it has two
 parameters."""
@@ -98,7 +106,7 @@ class Settings(TypedDict):
     tool_result_limit: int
     log: LogLevel
     log_chunks: bool
-    title: bool
+    title: bool | None
     session_summary: bool
     result_summary: bool
     on_busy: OnBusy
@@ -156,6 +164,8 @@ class AgentSpec:
         self._sources = [tool for tool in parts.tools if not isinstance(tool, Tool)]
         self._loaded_tools: Sequence[Tool] | None = None
         self._providers: dict[str, tuple[Provider, str]] = {}
+        self.resolve: Callable[[str], tuple[Provider, str]] = resolve_provider
+        """Returns the provider of a model, and the name of the model there."""
         self.model = model
         self._own_provider = None if isinstance(model, str) else model
         self._pinned_version: int | None = None
@@ -228,10 +238,9 @@ class AgentSpec:
         wanted = self._pinned_version if run is None else run.version
         definition, version = await self._definition_of(store, head, wanted)
         compactor, memory = self._parts.compactor, self._parts.memory
-        # Keep the component of the code if its config is the same: the registry may not know it.
-        if definition.compactor != self.static_definition.compactor:
+        if not _is_current(definition.compactor, self.static_definition.compactor, COMPACTOR_NAMES):
             compactor = compactor_named(definition.compactor.type, **definition.compactor.parameters)
-        if definition.memory != self.static_definition.memory:
+        if not _is_current(definition.memory, self.static_definition.memory, MEMORY_NAMES):
             memory = memory_named(definition.memory.type, **definition.memory.parameters)
         provider, model = self.provider(definition.model)
         config = RunConfig(
@@ -327,5 +336,5 @@ class AgentSpec:
         if self._own_provider is not None and prefix == self._own_provider.name:
             return self._own_provider, name
         if model not in self._providers:
-            self._providers[model] = resolve_provider(model)
+            self._providers[model] = self.resolve(model)
         return self._providers[model]

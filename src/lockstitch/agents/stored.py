@@ -27,6 +27,8 @@ class AgentValues(TypedDict, total=False):
     """The keyword parameters of `Agent`, which explains them. All are optional."""
 
     model: str | Provider
+    base_url: str | None
+    api_key: str | None
     instructions: Instructions
     tools: Sequence[Tool | ToolSource]
     output: type[BaseModel] | Json | None
@@ -54,7 +56,7 @@ class AgentValues(TypedDict, total=False):
     tool_result_limit: int
     log: LogLevel
     log_chunks: bool
-    title: bool
+    title: bool | None
     session_summary: bool
     result_summary: bool
     on_busy: OnBusy
@@ -94,9 +96,9 @@ class StoredAgent(Agent):
 
     Args:
         name: Name of the agent, or a thread: the agent of that thread.
-        values: Values that replace the stored ones, see `Agent`: `model`, `instructions`, `tools`, `output`, `check`,
-            `on_finish`, `compactor`, `memory`, `files`, `deps`, `prices`, `traces`, `server_tools`, `max_steps`,
-            `max_tokens`, `thinking_tokens`, `beta_headers`, `api_kwargs`, `formatter`,
+        values: Values that replace the stored ones, see `Agent`: `model`, `base_url`, `api_key`, `instructions`,
+            `tools`, `output`, `check`, `on_finish`, `compactor`, `memory`, `files`, `deps`, `prices`, `traces`,
+            `server_tools`, `max_steps`, `max_tokens`, `thinking_tokens`, `beta_headers`, `api_kwargs`, `formatter`,
             `stream_meta_history_and_tool_results`, `max_retries`, `base_delay`, `timeout`, `parallel_tools`,
             `tool_timeout`, `tool_result_limit`, `log`, `log_chunks`, `title`, `session_summary`, `result_summary`,
             `on_busy`, `history`, `run_budget`,
@@ -113,6 +115,8 @@ class StoredAgent(Agent):
                 raise Refused(f"Thread {name.id} has no agent. Pass the name of an agent.")
             name = name.agent
         reject_unknown(values, AgentValues.__annotations__, f"StoredAgent {name!r}")
+        if "model" not in values and ("base_url" in values or "api_key" in values):
+            raise Refused(f"StoredAgent {name!r} needs a model for base_url and api_key.")
         self._stated = frozenset(values)
         parameters: Any = {"model": _UNSTATED, **values}
         super().__init__(name, **parameters)

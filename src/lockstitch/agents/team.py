@@ -59,6 +59,8 @@ class Team(Agent):
     Args:
         name: Name of the team, 1 to 255 characters. Threads, runs and versions are stored under it.
         model: Model of the leader: `provider:model`, or a provider object.
+        base_url: Address of the model's API, for a `model` that is text. None: from the environment.
+        api_key: Key of the model's API, for a `model` that is text. It is not stored. None: from the environment.
         members: Agents that the leader delegates to, with different names. A member cannot be a team.
         mode: How members work on the tasks of one response. `sequence`: one after the other, each with the answers of
             the members before it. `parallel`: at the same time.
@@ -101,7 +103,8 @@ class Team(Agent):
             its first characters.
         log: `standard`, or `full` to store each request as well.
         log_chunks: True to store streamed text in chunks before its response.
-        title: True to let the model write a title for each new thread.
+        title: True to let the model write a title for each new thread. None: True unless the model server is on this
+            machine or in a private network.
         session_summary: True to let the model summarise a chat after each turn, in `Thread.summary`.
         result_summary: True to let the model summarise the result of a child thread for its parent, if the result is
             longer than 500 characters. The parent gets the summary, and the child stores the whole result.
@@ -124,6 +127,8 @@ class Team(Agent):
         *,
         model: str | Provider,
         members: Sequence[Agent],
+        base_url: str | None = None,
+        api_key: str | None = None,
         mode: Mode = "sequence",
         answer: Answer = "compile",
         add_history_to_context: bool = True,
@@ -155,7 +160,7 @@ class Team(Agent):
         tool_result_limit: int = 400_000,
         log: LogLevel = "standard",
         log_chunks: bool = False,
-        title: bool = True,
+        title: bool | None = None,
         session_summary: bool = False,
         result_summary: bool = True,
         on_busy: OnBusy = "refuse",
@@ -181,6 +186,8 @@ class Team(Agent):
         super().__init__(
             name,
             model=model,
+            base_url=base_url,
+            api_key=api_key,
             instructions=instructions,
             tools=[*tools, _delegate_tool(members, answer)],
             output=output,

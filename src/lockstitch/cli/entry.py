@@ -1,10 +1,13 @@
 """`run`: execute one command line and turn every error into a message and an exit code."""
 
 import os
+import sys
 from collections.abc import Sequence
 
-from lockstitch.cli import errors, stdio
+from lockstitch.cli import completing, errors, stdio
+from lockstitch.cli.render.text import one_line
 from lockstitch.cli.stdio import check_encoding, wants_json
+from lockstitch.version import VERSION
 
 NAME = "lockstitch"
 
@@ -27,6 +30,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        # Needs no parser, whose import takes longer than everything else here.
+        sys.stdout.write(f"{NAME} {VERSION}\n")
+        return 0
+    if arguments[0] == completing.FLAG:
+        for word, text in completing.candidates(arguments[1:]):
+            sys.stdout.write(f"{one_line(word)}\t{one_line(text)}\n")
+        return 0
     import typer
 
     from lockstitch.cli.app import command

@@ -4,19 +4,14 @@ import logging
 import os
 import time
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Final
 
 from lockstitch.cli import stdio
-from lockstitch.cli.render.output import one_line, safe
+from lockstitch.cli.exit_codes import ExitCode
+from lockstitch.cli.render.text import one_line, safe
 from lockstitch.errors import LockstitchError, wire_name_of
-from lockstitch.model import codec
-
-FAILED = 1
-USAGE = 2
-PARTLY = 6
-INTERRUPTED = 130
 
 DEBUG = "LOCKSTITCH_DEBUG"
 """Environment variable. If it is set, errors are printed with their traceback."""
@@ -28,6 +23,8 @@ def report(exc: BaseException, *, as_json: bool) -> int:
     if os.environ.get(DEBUG):
         stdio.print_error("".join(traceback.format_exception(exc)).rstrip())
     if as_json:
+        from lockstitch.model import codec
+
         stdio.print_error(codec.dumps({"error": kind, "message": message}).decode())
     else:
         stdio.print_error(f"lockstitch: {safe(message)}")
@@ -40,15 +37,18 @@ def explain(exc: BaseException) -> tuple[int, str, str]:
     if isinstance(exc, LockstitchError):
         return exc.exit_code, kind, _one_line(str(exc))
     if isinstance(exc, KeyboardInterrupt):
-        return INTERRUPTED, "Interrupted", str(exc) or "interrupted"
+        return ExitCode.INTERRUPTED, "Interrupted", str(exc) or "interrupted"
     # Typer raises these for invalid options and arguments. Its classes moved between versions, this method did not.
     format_message = getattr(exc, "format_message", None)
     if format_message is not None:
-        return getattr(exc, "exit_code", USAGE), "Usage", _usage(exc, str(format_message()))
+        return getattr(exc, "exit_code", ExitCode.USAGE), "Usage", _usage(exc, str(format_message()))
     if isinstance(exc, OSError) and exc.strerror:
         where = f"{exc.filename}: " if exc.filename else ""
-        return FAILED, kind, f"{where}{exc.strerror}"
-    return FAILED, kind, f"unexpected {kind}: {_one_line(str(exc))} (set {DEBUG}=1 for details; please report it)"
+        return ExitCode.FAILED, kind, f"{where}{exc.strerror}"
+    if isinstance(exc, ModuleNotFoundError) and "pip install" in str(exc):
+        return ExitCode.USAGE, kind, str(exc)
+    text = f"unexpected {kind}: {_one_line(str(exc))} (set {DEBUG}=1 for details; please report it)"
+    return ExitCode.FAILED, kind, text
 
 
 def _usage(exc: BaseException, message: str) -> str:
@@ -67,9 +67,14 @@ SILENT: Final = 60.0
 
 
 @contextmanager
-def warnings_to_stderr(*, as_json: bool) -> Generator[None, None, None]:
-    """Print warnings of the `lockstitch` loggers to stderr inside this context."""
-    log, handler = logging.getLogger("lockstitch"), _Lines(as_json)
+def warnings_to_stderr(
+    *, as_json: bool, print_line: Callable[[str], None] = stdio.print_error
+) -> Generator[None, None, None]:
+    """Print warnings of the `lockstitch` loggers to stderr inside this context.
+
+    `print_line` gets each line, on the thread that logs it.
+    """
+    log, handler = logging.getLogger("lockstitch"), _Lines(as_json, print_line)
     propagated = log.propagate
     log.addHandler(handler)
     # The handlers of the root logger belong to the app. Without this, they would print the warnings a second time.
@@ -82,9 +87,10 @@ def warnings_to_stderr(*, as_json: bool) -> Generator[None, None, None]:
 
 
 class _Lines(logging.Handler):
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, as_json: bool, print_line: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
         self._as_json = as_json
+        self._print_line = print_line
         self._printed: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -97,8 +103,10 @@ class _Lines(logging.Handler):
             return
         self._printed = {line: at for line, at in self._printed.items() if now - at < SILENT} | {text: now}
         if self._as_json:
-            stdio.print_error(codec.dumps({"level": record.levelname.lower(), "message": text}).decode())
+            from lockstitch.model import codec
+
+            self._print_line(codec.dumps({"level": record.levelname.lower(), "message": text}).decode())
         else:
-            stdio.print_error(f"lockstitch: {text}")
+            self._print_line(f"lockstitch: {text}")
         if problem is not None and os.environ.get(DEBUG):
-            stdio.print_error(logging.Formatter().formatException((type(problem), problem, problem.__traceback__)))
+            self._print_line(logging.Formatter().formatException((type(problem), problem, problem.__traceback__)))

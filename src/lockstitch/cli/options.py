@@ -15,12 +15,18 @@ def _bounded(value: int | None) -> int | None:
     return value if value is None else min(value, 2**31 - 1)
 
 
-ThreadName = Annotated[str, typer.Argument(metavar="THREAD", help="A thread's id or key.", show_default=False)]
+ThreadName = Annotated[
+    str, typer.Argument(metavar="THREAD", help="A thread's key, id or short id.", show_default=False)
+]
 AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="An agent of your app.", show_default=False)]
 CallName = Annotated[
-    str, typer.Argument(metavar="CALL", help="The id of the call, as `show` prints it, or its key.", show_default=False)
+    str | None,
+    typer.Argument(metavar="CALL", help="The id or key of the call, if several wait.", show_default=False),
 ]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's id.", show_default=False)]
+RunName = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="A run's id or short id. A thread: its last run.", show_default=False),
+]
 Limit = Annotated[int, typer.Option(min=1, callback=_bounded, metavar="N", help="Maximum number of results.")]
 Offset = Annotated[int, typer.Option(min=0, callback=_bounded, metavar="N", help="Number of results to skip.")]
 Before = Annotated[
@@ -33,6 +39,28 @@ Force = Annotated[bool, typer.Option("--force", help="Also delete threads that a
 User = Annotated[str | None, typer.Option(metavar="U", help="The user of the thread.")]
 NoResume = Annotated[bool, typer.Option("--no-resume", help="Do not resume the thread here, even with --app.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+AgentOrModel = Annotated[
+    str, typer.Argument(metavar="AGENT", help="An agent of your app, or a model like openai:gpt-5.", show_default=False)
+]
+BaseUrl = Annotated[
+    str | None, typer.Option(metavar="URL", help="URL of the model server, if AGENT is a model.", show_default=False)
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(metavar="KEY", help="Key of the model server. Default: from the environment.", show_default=False),
+]
+Mcp = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COMMAND|URL", help="MCP server whose tools the model gets. Repeatable.", show_default=False),
+]
+System = Annotated[
+    str | None, typer.Option(metavar="TEXT|@FILE", help="System text, if AGENT is a model.", show_default=False)
+]
+MaxTokens = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Maximum tokens of an answer, if AGENT is a model.")
+]
 
 
 def examples(*lines: str) -> str:

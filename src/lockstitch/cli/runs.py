@@ -9,7 +9,8 @@ from uuid import UUID
 
 import typer
 
-from lockstitch.cli.errors import FAILED
+from lockstitch.cli.errors import warnings_to_stderr
+from lockstitch.cli.exit_codes import ExitCode
 from lockstitch.cli.render.output import one_line
 from lockstitch.cli.render.progress import RunProgress, sums
 from lockstitch.cli.render.threads import explain
@@ -28,8 +29,8 @@ Listener = Callable[["Event"], None]
 Act = Callable[[Store, Listener], Awaitable[object]]
 """Executes a thread on the store's event loop and reports its events to the listener."""
 
-WAITING: Final = ThreadWaiting.exit_code
-CODES: Final = {"completed": 0, "waiting": WAITING}
+WAITING: Final = ExitCode.WAITING
+CODES: Final = {"completed": ExitCode.OK, "waiting": WAITING}
 """Exit codes by the status of a run. Every other status is a failure."""
 
 
@@ -46,6 +47,11 @@ def open_for_app(session: Session, app: "App", *, create: bool = False) -> Gener
         finally:
             with suppress(TimeoutError):
                 store.portal.call(app.close(), CLOSE_TIMEOUT)
+
+
+def answers_in_text(agent: "Agent") -> bool:
+    """True if the answers of an agent are text, not JSON."""
+    return agent.spec.static_definition.output_schema is None
 
 
 def prompting(agent: "Agent", prompt: str, **call: Any) -> Act:
@@ -83,7 +89,7 @@ def execute(
     """
     result: Json | None = None
     thread: UUID | None = None
-    with terminable():
+    with terminable(), warnings_to_stderr(as_json=progress.as_json, print_line=progress.warn):
         work: PortalTask[Event, object] = store.portal.begin(
             lambda listener: _awaited(act(store.async_store, listener))
         )
@@ -109,6 +115,7 @@ def execute(
         finally:
             work.end()
             progress.end_line()
+            progress.print_warnings()
 
 
 def finish_command(session: Session, store: SyncStore, result: Json | None, head: Thread, name: str) -> None:
@@ -132,7 +139,7 @@ def report(session: Session, result: Json, name: str) -> None:
             session.out.note(explain(name, without_next_message(parse_waits(result["waiting_for"]))))
         elif text := outcome(result, name):
             session.out.note(text)
-    code = CODES.get(status, FAILED)
+    code = CODES.get(status, ExitCode.FAILED)
     if code:
         raise typer.Exit(code)
 

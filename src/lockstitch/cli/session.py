@@ -42,7 +42,9 @@ class Session:
     def app(self) -> "App":
         """Import and return the user's app. Raises `Refused` if no app is set."""
         if not self.app_name:
-            raise Refused("This command needs an app. Set it with --app module:name or LOCKSTITCH_APP.")
+            raise Refused(
+                "This command needs an app. Set it with --app module:name, --app ./file.py:name or LOCKSTITCH_APP."
+            )
         from lockstitch.agents.app import load_app
 
         return load_app(self.app_name)

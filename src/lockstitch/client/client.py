@@ -259,7 +259,7 @@ class ReadMethods:
         """Return the exact request of a model call.
 
         Args:
-            stitch_id: Id of the `llm_call` stitch.
+            stitch_id: Id of the `llm_call` stitch, or of the `api_error` of a failed call.
 
         Raises:
             NotFound: If the project has no such stitch, or if it has no request.

@@ -117,7 +117,8 @@ class AgentDefinition(BaseModel):
     tool_result_limit: Annotated[int, Field(ge=1)] = 400_000
     log: LogLevel = "standard"
     log_chunks: bool = False
-    title: bool = True
+    title: bool | None = None
+    """None: True, unless the model server is local."""
     session_summary: bool = False
     result_summary: bool = True
     on_busy: OnBusy = "refuse"
@@ -261,6 +262,12 @@ class RunConfig:
     """The names of the agents that have code in this process."""
     members: TeamMembers | None = None
     """The members of the team, if the agent leads one."""
+
+    @property
+    def writes_title(self) -> bool:
+        """True if the model writes a title for a new thread. By default, models of local servers do not."""
+        title = self.definition.title
+        return not getattr(self.provider, "is_local", False) if title is None else title
 
 
 async def config_for_ending(store: Store, head: Thread, run: Run | None) -> RunConfig:

@@ -47,7 +47,7 @@ class Event:
     """An event of a run. It is sent after the commit that it reports, except for text and other parts of a model's
     response.
 
-        started             {agent, model, user_message, messages: the context so far}
+        started             {agent, model, user_message, messages: the context so far, if the agent streams it}
         text, thinking      {text}                     a delta; the next llm_call has the whole text
         citation            {…}                        as the provider sends it
         tool_call           {id, name, input}
@@ -55,13 +55,13 @@ class Event:
         server_tool_call    the block                  executed by the provider
         server_tool_result  the block
         raw                 {…}                        the provider's own event
-        retry               {attempt, delay, error}
+        retry               {attempt, error, message, delay}
         compacted           {tokens_before, tokens_after}
         files               {files: [{file_id, filename, storage_path, size, mime_type, step}]}
         member_started      {agent, model, task}       a team member starts; the events of its run follow
         member_finished     {agent, status, output_text, error}
         paused              {waiting_for, pending: [{tool_use_id, name, input}]}
-        finished            the result as JSON; completed, cancelled or failed
+        finished            the result as JSON, and title; the last event, also of a run that waits or has failed
         failed              {error, type}              the run failed; a finished event follows
 
     Text without `member` is the answer. If a team passes the answer of a member through, it is sent again as one text

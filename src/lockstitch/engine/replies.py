@@ -13,6 +13,7 @@ refused. A key names one call only: if the request is repeated later, it finds n
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from lockstitch.engine.decision.decide import IN_DOUBT
@@ -30,8 +31,10 @@ from lockstitch.model import (
     Stitch,
     Thread,
     Wait,
+    format_time,
     parse_waits,
     tool_result,
+    tool_uses,
 )
 from lockstitch.model.message import blocks, user
 from lockstitch.store import Store, Where
@@ -215,6 +218,72 @@ async def answer(store: Store, ref: ThreadRef, text: str, *, call_id: str | None
     await _reply(store, ref, make_replies, [(QuestionWait.KIND, call_id, ("ok", [text]))])
 
 
+@dataclass(frozen=True, slots=True)
+class PendingReply:
+    """A call that waits for a reply of a person or a frontend."""
+
+    kind: str
+    """Kind of the wait: `approval`, `doubt`, `input` or `frontend_tools`."""
+    call_id: str
+    """Id of the call. Other waiting calls may have the same id."""
+    key: str
+    """Key of the call, which is unique."""
+    name: str
+    """Name of the tool."""
+    input: Any
+    """Arguments of the call."""
+    question: str | None
+    """Question to a person, if the call asks one."""
+    member: str | None
+    """Team member that made the call, or None."""
+    since: datetime | None
+    """Time at which the thread started to wait."""
+
+    def as_json(self) -> Json:
+        """Return the reply that is needed as JSON."""
+        return {
+            "kind": self.kind,
+            "call_id": self.call_id,
+            "call_key": self.key,
+            "tool": self.name,
+            "input": self.input,
+            "question": self.question,
+            "member": self.member,
+            "since": format_time(self.since) if self.since else None,
+        }
+
+
+async def pending_replies(store: Store, ref: ThreadRef) -> list[PendingReply]:
+    """Return the calls of a thread that wait for a reply, the longest wait first. An ended thread has none.
+
+    Args:
+        store: Open store with the thread.
+        ref: Thread, its id or its key.
+
+    Raises:
+        NotFound: If the thread does not exist.
+    """
+    waiting = await WaitingThread.of(store, ref)
+    pending = [await _pending(waiting, wait, call) for wait, call in waiting.open_calls()]
+    return sorted(pending, key=lambda reply: format_time(reply.since) if reply.since else "")
+
+
+async def _pending(waiting: "WaitingThread", wait: Wait, waiting_call: "_WaitingCall") -> PendingReply:
+    call = waiting_call.call
+    arguments = call.input
+    if call.earlier:
+        # The response of the retried run has the arguments.
+        stitches = await waiting.store.stitches(waiting.head, call.response, call.response)
+        requested = tool_uses(stitches[0].message) if stitches else []
+        arguments = requested[call.index].get("input") if call.index < len(requested) else arguments
+    run = waiting_call.snapshot.run
+    member = run.agent if run is not None and run.parent_run_id is not None else None
+    question = wait.question if isinstance(wait, QuestionWait) else None
+    return PendingReply(
+        wait.kind, call.id, call.key, call.name, arguments, question, wait.agent or call.agent or member, wait.since
+    )
+
+
 _Replies = list[tuple[str, "_WaitingCall", Entry]]
 """For each reply: the kind of wait, the call, and the entry."""
 
@@ -278,6 +347,18 @@ class WaitingThread:
             for snapshot in self.snapshots
             for wait in self._waits(snapshot)
             if wait.kind == kind and wait.call_id is not None
+        ]
+
+    def open_calls(self) -> "list[tuple[Wait, _WaitingCall]]":
+        """Return the calls that wait for a reply, with their waits."""
+        return [
+            (wait, waiting_call)
+            for snapshot in self.snapshots
+            for wait in self._waits(snapshot)
+            if wait.needs_person
+            for call in snapshot.calls
+            if _asks_for(wait, wait.kind, call)
+            and self._is_open(wait.kind, waiting_call := _WaitingCall(snapshot, call))
         ]
 
     def ids_by_key(self) -> dict[str, str]:

@@ -211,10 +211,19 @@ async def _run_of_message(store: Store, delivery_id: UUID | None) -> Run | None:
 
 
 async def result_for(store: Store, run_id: UUID | str) -> Result:
-    """Return the stored result of a run, or of the message with this delivery id.
+    """Return the result of a run in its current state, whichever process executes it.
 
-    While the message waits in the inbox, the status of its result is `pending`. Raises `NotFound` if there is neither a
-    run nor a message with this id.
+    While the message of the run waits in the inbox, the status is `pending`.
+
+    Args:
+        store: Open store with the run.
+        run_id: Id of the run: the `run_id` of a result, also of a detached one.
+
+    Returns:
+        The result. `output` is JSON, not an instance of the output type.
+
+    Raises:
+        NotFound: If there is no run and no message with this id.
     """
     run = await run_for(store, run_id)
     if run.status != "pending":

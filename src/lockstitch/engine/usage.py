@@ -155,6 +155,9 @@ def _known_rates(provider: str, model: str, usage: Usage, at: datetime) -> _Rate
         _, model_info = get_snapshot().find_provider_model(model, None, provider or None, None)
         prices = model_info.get_prices(at)
         return _rates_of(prices, model_info.id, genai_prices.__version__, usage.input_tokens)
+    except LookupError:
+        _warn(f"Unknown price of model {model} at provider {provider}. Pass `prices` to the agent to count its costs.")
+        return None
     except Exception as exc:  # an unknown price must never fail a run
         _warn(f"Unknown price of model {model} at provider {provider}: {exc}.")
         return None

@@ -4,7 +4,7 @@ from lockstitch.model import codec
 from lockstitch.model.clock import Clock, FakeClock, SystemClock, format_time, parse_time
 from lockstitch.model.context import context, history, open_calls
 from lockstitch.model.delivery import Delivery
-from lockstitch.model.ids import as_id, foreign_id, new_id
+from lockstitch.model.ids import as_id, foreign_id, new_id, short_id
 from lockstitch.model.message import Message, answer_of, text_of, tool_result, tool_uses
 from lockstitch.model.record import Column, ColumnKind, Json, Record, columns
 from lockstitch.model.run import Run
@@ -129,6 +129,7 @@ __all__ = [
     "parse_time",
     "parse_waits",
     "person_waits",
+    "short_id",
     "text_of",
     "tool_result",
     "tool_uses",

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from hashlib import sha1
+from typing import Final
 from uuid import UUID
 
 _NAMESPACE = UUID("6f1d3c52-6c6f-5b73-9e2a-1c0c57a7c400")
@@ -58,6 +59,21 @@ def foreign_id(project: str, source: str, name: str) -> UUID:
     text = "\x1f".join((project, source, name)).encode()
     digest = int.from_bytes(sha1(_NAMESPACE.bytes + text, usedforsecurity=False).digest()[:16], "big")
     return UUID(int=digest & _FREE | _VERSION_5)
+
+
+SHORT_ID: Final = 8
+"""Length of a short id."""
+
+
+def short_id(value: UUID | str) -> str:
+    """Return the short form of an id for people: its last characters, which are random.
+
+    The first characters of a UUIDv7 are its time, so ids that were created together start with the same characters.
+
+    Args:
+        value: Id.
+    """
+    return str(value)[-SHORT_ID:]
 
 
 def as_id(text: str | UUID) -> UUID | None:

@@ -7,6 +7,7 @@ from lockstitch.model import codec
 from lockstitch.model.record import Json
 
 Message = Json
+"""A message as the model gets it: `{"role": …, "content": text or blocks}`."""
 
 
 def blocks(message: Message) -> list[Json]:

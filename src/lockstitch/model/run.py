@@ -10,7 +10,9 @@ from lockstitch.model.record import Count, Json, Number, Record, Text, Time
 from lockstitch.model.thread import TERMINAL_STATUSES
 
 RunStatus = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
+"""Status of a run. `waiting` is an open run that waits for a reply. The last three are terminal."""
 Role = Literal["agent", "team", "workflow", "trace"]
+"""Role of the definition that a run executes."""
 
 
 class Run(Record):

@@ -13,6 +13,7 @@ from lockstitch.model.record import Count, Json, Number, Record, Text, Time
 from lockstitch.model.run import Run
 
 Name = Annotated[Text, Field(min_length=1, max_length=255)]
+"""A text of 1 to 255 characters, for fields of records."""
 
 
 class Agent(Record):

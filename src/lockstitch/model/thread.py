@@ -11,9 +11,12 @@ from lockstitch.model.record import Count, Json, Record, Text, Time
 from lockstitch.model.wait import Wait, parse_waits
 
 Kind = Literal["chat", "goal", "task", "trace"]
+"""Kind of a thread: a conversation, a goal for workers, a child thread, or an imported trace."""
 Status = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
+"""Status of a thread. `waiting` includes a chat between two turns. The last three are terminal."""
 
 TERMINAL_STATUSES: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
+"""Statuses in which a thread or a run has ended."""
 
 MAX_CRASHES: Final = 3
 """Processes that a thread may end while it is executed alone. Then it fails."""

@@ -43,7 +43,13 @@ async def worker_running(state: ServerState) -> AsyncGenerator[None]:
 
 
 def create_app(store: Store, app: App | None = None, settings: Settings | None = None) -> FastAPI:
-    """Return the server of an open store as an ASGI app. `app` has the agents that it can run."""
+    """Return the server of an open store as an ASGI app.
+
+    Args:
+        store: The open store.
+        app: App with the agents that the server can run. None: the server only reads and controls threads.
+        settings: Access, limits and timeouts. None: the defaults, for one user on the local machine.
+    """
     settings = settings or Settings()
     state = ServerState(
         store,
@@ -94,7 +100,13 @@ def create_app(store: Store, app: App | None = None, settings: Settings | None =
 def router(store: Store, app: App | None = None, settings: Settings | None = None) -> APIRouter:
     """Return the server as a router for another FastAPI app.
 
-    Use `server.include_router(router(store, app), prefix="/agents")`.
+    Use `server.include_router(router(store, app), prefix="/agents")`. The lifespan of the router executes the threads
+    of the app, unless `Settings(work=False)` leaves them to workers.
+
+    Args:
+        store: The open store.
+        app: App with the agents that the server can run. None: the server only reads and controls threads.
+        settings: Access, limits and timeouts. None: the defaults, for one user on the local machine.
     """
     inner = create_app(store, app, settings)
 

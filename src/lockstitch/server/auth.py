@@ -33,12 +33,17 @@ class Caller:
     """The caller of a request, with the store of their project."""
 
     state: ServerState
+    """State of the server."""
     store: Store
+    """Store of the caller's project."""
     actor: str
+    """Name of the token, for the audit log."""
     scopes: frozenset[str]
+    """Scopes of the token."""
 
     @property
     def project(self) -> str:
+        """Project of the caller."""
         return self.store.project
 
     @property
@@ -49,6 +54,7 @@ class Caller:
         return self.state.app
 
     def may(self, scope: str) -> bool:
+        """Return True if the caller has a scope."""
         return scope in self.scopes or "admin" in self.scopes
 
 
@@ -113,10 +119,14 @@ def csrf_of(request: Request) -> str:
 
 
 Reader = Annotated[Caller, need("read")]
+"""The caller of a route. It needs a token with the scope `read`, if the server requires tokens."""
 Writer = Annotated[Caller, need("write")]
+"""The caller of a route that changes threads. It needs the scope `write`."""
 Ingester = Annotated[Caller, need("ingest")]
 Admin = Annotated[Caller, need("admin")]
+"""The caller of a route for administrators. It needs the scope `admin`."""
 FormWriter = Annotated[Caller, Depends(_act)]
+"""The caller of a form on a page. It needs the scope `write`, and the form must come from this server."""
 
 
 def _secret(connection: HTTPConnection) -> str:

@@ -20,8 +20,11 @@ class NavLink:
     """A link of the navigation bar: its name, its path, and its shortcut key after `g`."""
 
     name: str
+    """Text of the link."""
     path: str
+    """Path of the page."""
     key: str
+    """Shortcut key after `g`."""
     scope: str = "read"
     """The scope that a caller needs to see the link."""
 
@@ -67,7 +70,9 @@ class HasServerExtension(Protocol):
     """
 
     @property
-    def server_extension(self) -> str | ServerExtension: ...
+    def server_extension(self) -> str | ServerExtension:
+        """The extension, or its place as "module:NAME"."""
+        ...
 
 
 @dataclass(frozen=True)

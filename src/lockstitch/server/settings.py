@@ -39,7 +39,9 @@ class Settings:
     keep_secrets: bool = False
     """True if metadata values that look like secrets are stored."""
     sql_seconds: float = 5.0
+    """Seconds that a query of a user may take."""
     sql_rows: int = 1000
+    """Maximum number of rows of a query of a user."""
     sql_force: bool = False
     """True if SQL runs as the store's own user where the database offers no login that can only read."""
     work: bool = True

@@ -159,6 +159,9 @@ def _entries(turn: Sequence[Message], run: Run, position: int) -> tuple[list[Ent
     return entries, answered_at
 
 
+MAX_REPLACED = 20
+"""Number of replaced threads that a fork names. Messages of older ones are new in the fork."""
+
 NOT_CARRIED_OVER = "This call was not carried over into the fork. It has no result here."
 
 
@@ -211,9 +214,11 @@ async def fork(core: StoreCore, head: Thread, point: ForkPoint, fields: Fields, 
 
 
 async def _fork_transaction(
-    core: StoreCore, head: Thread, point: ForkPoint, fields: Fields, *, take_key: bool
+    core: StoreCore, head: Thread, point: ForkPoint, fields: Fields, *, take_key: bool, replaces: Sequence[UUID] = ()
 ) -> Transaction:
     """Return the transaction that creates a fork of `head`. With `take_key`, `head` loses its key to the fork.
+
+    The fork has accepted all messages of the threads that it replaces.
 
     Calls without a result at that position get an error result, so that the context of the fork is valid.
     """
@@ -222,13 +227,16 @@ async def _fork_transaction(
     origin: Json = {"thread_id": str(source.id), "position": position}
     inherited = await _inherited(core, source, position)
     settings = {name: value for name, value in head.settings.items() if name != "texts"}
+    state: Json = {"forked_from": origin, "inherited": [part.as_json() for part in inherited]}
+    if replaces:
+        state["replaces"] = [str(id) for id in replaces[:MAX_REPLACED]]
     values: Fields = {
         "user_id": head.user_id,
         "agent": head.agent,
         "version": head.version,
         "extras": head.extras,
         "settings": settings,
-        "state": {"forked_from": origin, "inherited": [part.as_json() for part in inherited]},
+        "state": state,
         # The fork continues the numbers of the turns, so that a number names one turn of its history.
         "last_turn": inherited[0].last_turn if inherited else 0,
         **fields,
@@ -239,6 +247,12 @@ async def _fork_transaction(
     if take_key and head.key is not None:
         transaction.move_key(head, thread)
     return transaction
+
+
+def _replaced(head: Thread) -> list[UUID]:
+    """Return the threads that `regenerate` replaced by this one, newest first. A sender may not know of the fork."""
+    ids: list[str] = head.state.get("replaces") or []
+    return [UUID(id) for id in ids]
 
 
 async def _inherited(core: StoreCore, source: Thread, position: int) -> list[InheritedTurns]:
@@ -268,14 +282,15 @@ async def regenerate(
     sender = f"regenerate:{message_id}"
     identity: Json = {"message_id": message_id, "sha256": codec.digest([turn, message])}
     fork_id = _id_from(core.project, str(head.id), sender)
-    earlier = await _regenerated(core, (head.id, fork_id), sender, identity)
+    requested = (head.id, fork_id, *_replaced(head))
+    earlier = await _regenerated(core, requested, sender, identity)
     if earlier is not None:
         return earlier
     try:
         return await _regenerate(core, head, turn, message, agent, fork_id, sender, identity)
     except Conflict:
         # Another caller may have sent the same request at the same time.
-        earlier = await _regenerated(core, (head.id, fork_id), sender, identity)
+        earlier = await _regenerated(core, requested, sender, identity)
         if earlier is None:
             raise
         return earlier
@@ -284,7 +299,7 @@ async def regenerate(
 async def _regenerated(
     core: StoreCore, thread_ids: Sequence[UUID], sender: str, identity: Json
 ) -> "EnqueuedMessage | None":
-    """Return the message of an earlier request with the same id. By the key, the caller may have found the fork.
+    """Return the message of an earlier request with the same id. By the key, the caller may have found a fork.
 
     Raises `MessageIdReused` if the earlier request had another turn or message.
     """
@@ -329,7 +344,8 @@ async def _regenerate(
     fields: Fields = {"id": fork_id, "kind": "chat", **({} if agent is None else {"agent": agent})}
     if agent not in (None, head.agent):
         fields["version"] = None
-    transaction = await _fork_transaction(core, head, point, fields, take_key=True)
+    replaces = () if head.key is None else (head.id, *_replaced(head))
+    transaction = await _fork_transaction(core, head, point, fields, take_key=True, replaces=replaces)
     delivery = core.new_delivery(transaction.new_threads[0], entry, "input", sender)
     transaction.deliveries.append(delivery)
     await core.commit(transaction)
@@ -457,11 +473,14 @@ def _id_from(*values: str | None) -> UUID:
 async def accepted_message(store: StoreCore, head: Thread, message_id: str, digest: str) -> UUID | None:
     """Return the id of the run that answers the message with this id; None if the thread has not accepted it yet.
 
-    A fork has also accepted the messages of its inherited turns. `digest` is the hash of the message (`codec.digest`).
-    Raises `MessageIdReused` if the accepted message has another content.
+    A fork has also accepted the messages of its inherited turns, and all messages of the threads that it replaces.
+    `digest` is the hash of the message (`codec.digest`). Raises `MessageIdReused` if the accepted message has another
+    content.
     """
     sender = message_sender(message_id)
-    first = await store.execution.delivery_from(head.id, sender)
+    first = None
+    for thread_id in (head.id, *_replaced(head)):
+        first = first or await store.execution.delivery_from(thread_id, sender)
     for part in inherited_turns(head) if first is None else ():
         first = await store.execution.delivery_from(part.thread_id, sender)
         if first is not None and first.position is not None and first.position <= part.position:

@@ -37,7 +37,7 @@ from lockstitch.store.leases import Leases
 from lockstitch.store.queries.execution import ExecutionQueries
 from lockstitch.store.queries.log import LogQueries, LogWatcher
 from lockstitch.store.tables import Agents, RecordTable
-from lockstitch.store.threads import ThreadRef, ThreadsApi, without_none
+from lockstitch.store.threads import ThreadRef, ThreadsApi, matching_ids, without_none
 from lockstitch.store.transaction import ThreadUpdate, Transaction
 from lockstitch.store.writes.archive import Archives
 from lockstitch.store.writes.media import Media
@@ -493,6 +493,19 @@ class StoreCore(ThreadsApi):
             raise NotFound(f"Run {run_id} not found.")
         await self.thread(result.thread_id)
         return result
+
+    async def match_runs(self, text: str, *, limit: int = 10) -> list[Run]:
+        """Return the runs of this project whose id or short id starts with a text, the latest first.
+
+        The last 8 to 12 characters of an id also match. Fewer than 4 characters match nothing.
+
+        Args:
+            text: Part of an id, as people type it.
+            limit: Maximum number of runs.
+        """
+        runs = await matching_ids(self._backend, Run, text, limit)
+        own = await self.threads_by_id({run.thread_id for run in runs})
+        return [run for run in runs if run.thread_id in own]
 
     async def runs(self, ref: ThreadRef, *, limit: int | None = None) -> list[Run]:
         """Return the runs of a thread in the order in which they started, nested runs included.

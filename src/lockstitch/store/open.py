@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -13,6 +13,9 @@ from lockstitch.model import Clock, SystemClock
 from lockstitch.store.store import Store
 
 _FORMS = "sqlite:///path.db, sqlite:///:memory:, postgresql://user@host/database, file:folder or file:///srv/folder"
+
+SQLITE_OPTIONS = ("synchronous",)
+"""Options of a SQLite URL. `backends.postgres.pool` has those of PostgreSQL, and a file URL has none."""
 
 
 def open_store(
@@ -68,7 +71,7 @@ def _backend(url: str, clock: Clock, create: bool) -> tuple[FullBackend, Callabl
     if scheme == "sqlite":
         from lockstitch.backends.sqlite.backend import SqliteBackend
 
-        options = parse_qs(parts.query)
+        options = _options(parts.query, SQLITE_OPTIONS, "SQLite")
         synchronous = options.get("synchronous", ["full"])[0].upper()
         if synchronous not in ("FULL", "NORMAL", "EXTRA"):
             raise Refused(f"synchronous={synchronous} is not one of full, normal and extra.")
@@ -89,11 +92,24 @@ def _backend(url: str, clock: Clock, create: bool) -> tuple[FullBackend, Callabl
         from lockstitch.backends.files import disk
         from lockstitch.backends.files.backend import FilesBackend
 
+        _options(parts.query, (), "file")
         path = _folder(url, parts.netloc, parts.path)
         if not create:
             _require(Path(path) / disk.STORE, path)
         return FilesBackend(Path(path), clock), partial(FilesBackend, Path(path).absolute(), clock)
     raise Refused(f"{redacted_url(url)!r} is not a store URL. Use one of: {_FORMS}.")
+
+
+def _options(query: str, known: Sequence[str], kind: str) -> dict[str, list[str]]:
+    """Return the options of a URL. Raises `Refused` if an option is unknown: ignoring it would hide a typing error."""
+    options = parse_qs(query, keep_blank_values=True)
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        valid = ", ".join(known) or "none"
+        raise Refused(
+            f"{', '.join(unknown)} is not an option. Options of a {kind} URL: {valid}. Write a ? in a name as %3F."
+        )
+    return options
 
 
 def _path(url: str, host: str, path: str) -> str:

@@ -291,7 +291,7 @@ class Store(StoreCore):
         """Return the exact request of a model call.
 
         Args:
-            stitch_id: Id of the `llm_call` stitch.
+            stitch_id: Id of the `llm_call` stitch, or of the `api_error` of a failed call.
 
         Raises:
             NotFound: If this project has no such stitch, or if it has no request.
@@ -819,6 +819,15 @@ class Store(StoreCore):
             Refused: With `user_id`, if the code of an application is missing and `force` is False.
         """
         return await retention.purge(self, before, user_id, force)
+
+    async def purge_preview(self, *, before: datetime | None = None, user_id: str | None = None) -> list[Thread]:
+        """Return the threads that `purge` would delete now. Nothing is deleted.
+
+        Args:
+            before: As for `purge`.
+            user_id: As for `purge`. Threads that a worker holds are included.
+        """
+        return await retention.preview(self, before, user_id)
 
     async def copy_to(
         self, target: "Store", *, tree: ThreadRef | None = None, progress: copying.Progress | None = None

@@ -4,16 +4,36 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import EllipsisType
-from typing import Any
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from lockstitch.backend import Commit, Fields, Find, FullBackend, ThreadEdit, Where
 from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
-from lockstitch.model import TERMINAL_STATUSES, Clock, Delivery, Json, NextMessageWait, Record, Thread, as_id, codec
+from lockstitch.model import (
+    TERMINAL_STATUSES,
+    Clock,
+    Delivery,
+    Json,
+    NextMessageWait,
+    Record,
+    Run,
+    Thread,
+    as_id,
+    codec,
+)
 from lockstitch.model.delivery import child_report
+from lockstitch.model.ids import SHORT_ID
 from lockstitch.store.queries.overview import descendants_of
 from lockstitch.store.transaction import Transaction
 from lockstitch.store.writes.writer import CommitWriter
+
+R = TypeVar("R", Thread, Run)
+
+SHORTEST_ID: Final = 4
+"""Number of characters of an id that must be typed."""
+
+_LAST_GROUP: Final = 12
+"""Length of the last group of an id, which has no hyphen."""
 
 ThreadRef = Thread | UUID | str
 """A thread, its id, or its key in the store's project."""
@@ -385,6 +405,18 @@ class ThreadsApi:
         threads = await self._backend.find(Find(Thread, (Where("id", "in", list(ids)), *project)))
         return {thread.id: thread for thread in threads}
 
+    async def match_threads(self, text: str, *, limit: int = 10) -> list[Thread]:
+        """Return the threads of this project whose id or short id starts with a text, the latest first.
+
+        The last 8 to 12 characters of an id also match. Fewer than 4 characters match nothing.
+
+        Args:
+            text: Part of an id, as people type it.
+            limit: Maximum number of threads.
+        """
+        project = Where("project", "=", self.project)
+        return await matching_ids(self._backend, Thread, text, limit, (project,))
+
     async def find_threads(self, *where: Where, order: Sequence[str] = (), limit: int | None = None) -> list[Thread]:
         """Return the threads of this project that meet all conditions.
 
@@ -638,6 +670,36 @@ class ThreadsApi:
                     Where(field, "=", value) if isinstance(value, str | UUID | int) else Where(field, "in", list(value))
                 )
         return Find(Thread, where)
+
+
+def id_conditions(text: str) -> list[list[Where]]:
+    """Return the conditions of the ids that a text can mean. One of them must be met.
+
+    Args:
+        text: Start of an id, start of a short id, or end of an id.
+    """
+    text = text.lower()
+    digits = text.replace("-", "")
+    if len(digits) < SHORTEST_ID or len(digits) > 32 or not set(digits) <= set("0123456789abcdef"):
+        return []
+    conditions: list[list[Where]] = []
+    first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+    if text in (digits, str(first)[: len(text)]):
+        conditions.append([Where("id", ">=", first), Where("id", "<=", last)])
+    if digits == text and len(text) <= _LAST_GROUP:
+        conditions.append([Where("id", "like", f"%{text}{'_' * max(0, SHORT_ID - len(text))}")])
+    return conditions
+
+
+async def matching_ids(
+    backend: FullBackend, kind: type[R], text: str, limit: int, where: Sequence[Where] = ()
+) -> list[R]:
+    """Return the records whose id a text can mean, the latest id first. See `id_conditions`."""
+    matches: dict[UUID, R] = {}
+    for condition in id_conditions(text):
+        for record in await backend.find(Find(kind, (*where, *condition), order=("-id",), limit=limit)):
+            matches[record.id] = record
+    return sorted(matches.values(), key=lambda record: record.id, reverse=True)[:limit]
 
 
 def without_none(**fields: Any) -> Fields:

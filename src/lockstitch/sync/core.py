@@ -350,6 +350,17 @@ class SyncStoreCore(SyncStoreBase):
         """
         return self._portal.call(self._store.threads_by_id(ids, all_projects=all_projects))
 
+    def match_threads(self, text: str, *, limit: int = 10) -> list[Thread]:
+        """Return the threads of this project whose id or short id starts with a text, the latest first.
+
+        The last 8 to 12 characters of an id also match. Fewer than 4 characters match nothing.
+
+        Args:
+            text: Part of an id, as people type it.
+            limit: Maximum number of threads.
+        """
+        return self._portal.call(self._store.match_threads(text, limit=limit))
+
     def find_threads(self, *where: Where, order: Sequence[str] = (), limit: int | None = None) -> list[Thread]:
         """Return the threads of this project that meet all conditions.
 
@@ -888,6 +899,17 @@ class SyncStoreCore(SyncStoreBase):
             NotFound: If this project has no such run.
         """
         return self._portal.call(self._store.run(run_id))
+
+    def match_runs(self, text: str, *, limit: int = 10) -> list[Run]:
+        """Return the runs of this project whose id or short id starts with a text, the latest first.
+
+        The last 8 to 12 characters of an id also match. Fewer than 4 characters match nothing.
+
+        Args:
+            text: Part of an id, as people type it.
+            limit: Maximum number of runs.
+        """
+        return self._portal.call(self._store.match_runs(text, limit=limit))
 
     def runs(self, ref: ThreadRef, *, limit: int | None = None) -> list[Run]:
         """Return the runs of a thread in the order in which they started, nested runs included.

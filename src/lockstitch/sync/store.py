@@ -236,7 +236,7 @@ class SyncStore(SyncStoreCore):
         """Return the exact request of a model call.
 
         Args:
-            stitch_id: Id of the `llm_call` stitch.
+            stitch_id: Id of the `llm_call` stitch, or of the `api_error` of a failed call.
 
         Raises:
             NotFound: If this project has no such stitch, or if it has no request.
@@ -755,6 +755,15 @@ class SyncStore(SyncStoreCore):
             Refused: With `user_id`, if the code of an application is missing and `force` is False.
         """
         return self._portal.call(self._store.purge(before=before, user_id=user_id, force=force))
+
+    def purge_preview(self, *, before: datetime | None = None, user_id: str | None = None) -> list[Thread]:
+        """Return the threads that `purge` would delete now. Nothing is deleted.
+
+        Args:
+            before: As for `purge`.
+            user_id: As for `purge`. Threads that a worker holds are included.
+        """
+        return self._portal.call(self._store.purge_preview(before=before, user_id=user_id))
 
     def copy_to(
         self, target: "SyncStore", *, tree: ThreadRef | None = None, progress: Progress | None = None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstitch.agents.compactors.view import View
+from lockstitch.agents.compactors.view import ContextView
 from lockstitch.agents.registry import compactor
 from lockstitch.engine.ports.compactor import CompactionInput, Compactor
 from lockstitch.engine.usage import estimate_all
@@ -47,7 +47,7 @@ compactors = st.one_of(
 @thorough
 @given(rich_logs, lanes)
 def test_unchanged_view_equals_context(log: Log, lane: UUID | None) -> None:
-    view = View(CompactionInput(log.stitches, 10, lane))
+    view = ContextView(CompactionInput(log.stitches, 10, lane))
 
     assert view.messages == context(log.stitches, lane)
     assert view.compacted() is None

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstitch.agents.file_stores import LocalFileStore, S3FileStore
+from lockstitch.agents.file_stores import LocalFileStore
 from lockstitch.agents.registry import file_store
+from lockstitch.agents.s3_file_store import S3FileStore
 from lockstitch.errors import Refused
 
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from lockstitch.agents.file_stores import S3FileStore
+from lockstitch.agents.s3_file_store import S3FileStore
 from lockstitch.errors import StoreUnreachable
 from tests.agents.file_stores.bucket import BUCKET, Bucket
 

@@ -130,7 +130,7 @@ async def test_waits_before_and_between_chunks() -> None:
 
 
 async def test_answers_calls_outside_of_loop_by_purpose() -> None:
-    provider = Scripted({"replies": ["one"], "beside": {"title": "A title", "summary": {"fail": "server"}}})
+    provider = Scripted({"replies": ["one"], "side_calls": {"title": "A title", "summary": {"fail": "server"}}})
     assert await text_at(provider, 1, 0, purpose="title") == "A title"
     assert (await failure(provider, at(1, 0, purpose="summary"))).kind == "server"
     assert await text_at(provider, 1, 0, purpose="memory") == "memory"
@@ -161,7 +161,7 @@ async def test_serves_files(tmp_path: Path) -> None:
 
 async def test_loads_scripts_from_files(tmp_path: Path) -> None:
     yaml = tmp_path / "script.yaml"
-    yaml.write_text("replies:\n- calls: [{name: add, input: {a: 1}}]\n- Done.\nbeside: {title: Sums}\n")
+    yaml.write_text("replies:\n- calls: [{name: add, input: {a: 1}}]\n- Done.\nside_calls: {title: Sums}\n")
     provider = Scripted.from_file(yaml)
     assert (await answer(provider, at(1, 1))).message["content"][0]["input"] == {"a": 1}
     assert await text_at(provider, 1, 0, purpose="title") == "Sums"

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from lockstitch.agents.tools.function import tool
 from lockstitch.agents.tools.threads import thread_tools
+from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.engine.replies import answer
 from lockstitch.errors import Refused
 from lockstitch.model import Json, codec
@@ -176,6 +178,21 @@ async def test_limits_depth_and_open_children(store: Store):
     assert sum("at most 3 open children" in str(answer) for answer in answer_values) == 3
     assert len(await store.children("u")) == 3
     assert (await store.thread("u")).pending_children == 3
+
+
+async def test_rejects_child_with_key_of_another_thread(store: Store):
+    @tool(effect="safe")
+    async def spawn(ctx: ToolContext, key: str) -> str:
+        """Create a child with a key."""
+        return str(ctx.spawn("Work", key=key, agent="elsewhere"))
+
+    await elsewhere(store, "elsewhere")
+    twice = asks(("spawn", {"key": "a"}), ("spawn", {"key": "a"}))
+    lead = agent("lead", twice, asks(("spawn", {"key": "a"})), asks(("spawn", {"key": "b"})), "ok", tools=[spawn])
+    result = await lead.run("Go", store=store, thread="t")
+    assert result.status == "completed"
+    assert [child.key for child in await store.children("t")] == ["a", "b"]
+    assert sum("another thread has the key a" in str(answer) for answer in await answers(store)) == 2
 
 
 @pytest.mark.req("S3-065")

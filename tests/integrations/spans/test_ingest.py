@@ -428,6 +428,21 @@ async def test_secrets_in_metadata_are_not_stored(store: Store) -> None:
     assert secret not in str([stitch.data for stitch in stitches])
 
 
+async def test_links_feedback_that_arrives_before_its_span(store: Store) -> None:
+    trace = agent_trace()
+    span = trace.runs[1]["id"]
+    await ingest(store).write([SpanFeedback("f1", span, None, "helpful", score=1)])
+    (early,) = await store._backend.find(Find(Feedback))
+    await ingest(store).write(items(*trace.runs))
+
+    (row,) = [row for row in await rows_of(store, "llm_call") if row.data["id"] == span]
+    (feedback,) = await store._backend.find(Find(Feedback))
+    assert (early.stitch_id, early.thread_id) == (row.id, None)
+    assert (feedback.stitch_id, feedback.run_id, feedback.thread_id) == (row.id, row.run_id, row.thread_id)
+    await store.delete(row.thread_id)
+    assert await store._backend.find(Find(Feedback)) == []
+
+
 async def test_stores_feedback_and_attachments_of_span(store: Store) -> None:
     trace = agent_trace()
     span = trace.runs[1]["id"]

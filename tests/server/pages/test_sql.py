@@ -8,6 +8,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from lockstitch.lenses import catalog
+from lockstitch.model import short_id
 from lockstitch.server import Settings
 from lockstitch.server.pages.sql.result import explain_query_error
 from lockstitch.server.pages.sql.routes import LENSES
@@ -227,5 +228,5 @@ async def test_sql_page_works_in_a_browser(talked: Store, url: str, page: Page) 
     await field.fill("SELECT thread_id FROM agent_runs LIMIT 1")
     await page.keyboard.press("Control+Enter")
     (head,) = await talked.threads()
-    link = page.get_by_role("link", name=str(head.id)[:13])
+    link = page.get_by_role("link", name=short_id(head.id))
     await expect(link).to_have_attribute("href", f"/go/{head.id}")

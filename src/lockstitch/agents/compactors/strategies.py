@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, Final, cast
 
-from lockstitch.agents.compactors.view import ContextPart, View
+from lockstitch.agents.compactors.view import ContextPart, ContextView
 from lockstitch.engine.ports.compactor import CompactionInput, CompactionResult, Summarize
 from lockstitch.engine.usage import estimate, estimate_all, estimate_block
 from lockstitch.errors import Refused
@@ -28,6 +28,13 @@ class SummarizingCompactor:
     The summary replaces the messages between the first user message and the last `keep_turns` turns. If there are none,
     as in one long run, it replaces the messages before the last `keep_turns` responses. The next summary is made from
     this one and the messages after it.
+
+    Args:
+        threshold: Estimated tokens of a request above which the context is reduced.
+        keep_turns: Number of latest turns that stay unchanged.
+
+    Raises:
+        Refused: If a value is not a whole number, or too small.
     """
 
     name = "summarizing"
@@ -45,9 +52,15 @@ class SummarizingCompactor:
         return {"threshold": self._threshold, "keep_turns": self._keep_turns}
 
     async def compact(self, compaction_input: CompactionInput, summarize: Summarize) -> CompactionResult | None:
+        """Return the reduced context, or None if nothing can be removed.
+
+        Args:
+            compaction_input: Stitches and tokens of the context.
+            summarize: Lets the model summarise messages.
+        """
         if compaction_input.tokens <= self._threshold:
             return None
-        view = View(compaction_input)
+        view = ContextView(compaction_input)
         old = self._old(view)
         room = estimate_all(part.message for part in old)
         if room <= estimate(user(HEADING)):
@@ -63,7 +76,7 @@ class SummarizingCompactor:
         view.put(place, summary)
         return view.compacted()
 
-    def _old(self, view: View) -> list[ContextPart]:
+    def _old(self, view: ContextView) -> list[ContextPart]:
         """Return the parts that the summary replaces. Empty if they are only an earlier summary."""
         for groups in (view.turns, view.steps):
             settled = [group for group in groups()[: -self._keep_turns] if not any(part.waiting for part in group)]
@@ -132,6 +145,14 @@ class SlidingWindowCompactor:
     The steps: remove thinking, cut results to `result_characters`, replace results by placeholders, remove the oldest
     turns. The last `keep_turns` turns stay unchanged. If they alone exceed the threshold, as in one long run, the steps
     apply to the content before their last `keep_turns` responses.
+
+    Args:
+        threshold: Estimated tokens of a request above which the context is reduced.
+        keep_turns: Number of latest turns that stay unchanged.
+        result_characters: Characters to which old tool results are cut.
+
+    Raises:
+        Refused: If a value is not a whole number, or too small.
     """
 
     name = "sliding_window"
@@ -154,12 +175,18 @@ class SlidingWindowCompactor:
         }
 
     async def compact(self, compaction_input: CompactionInput, summarize: Summarize) -> CompactionResult | None:
-        view = View(compaction_input)
+        """Return the reduced context, or None if nothing can be removed.
+
+        Args:
+            compaction_input: Stitches and tokens of the context.
+            summarize: Lets the model summarise messages.
+        """
+        view = ContextView(compaction_input)
         for groups in (view.turns, view.steps):
             self._shrink(view, groups()[: -self._keep_turns])
         return view.compacted()
 
-    def _shrink(self, view: View, old: Sequence[Sequence[ContextPart]]) -> None:
+    def _shrink(self, view: ContextView, old: Sequence[Sequence[ContextPart]]) -> None:
         for rewrite in (self._remove_thinking, self._cut_results, self._remove_results):
             if view.tokens <= self._threshold:
                 return
@@ -170,16 +197,16 @@ class SlidingWindowCompactor:
                 return
             view.remove(group)
 
-    def _remove_thinking(self, view: View, part: ContextPart) -> None:
+    def _remove_thinking(self, view: ContextView, part: ContextPart) -> None:
         remaining = [block for block in blocks(part.message) if block.get("type") not in _THINKING]
         if remaining:
             view.rewrite(part, {**part.message, "content": remaining})
 
-    def _cut_results(self, view: View, part: ContextPart) -> None:
+    def _cut_results(self, view: ContextView, part: ContextPart) -> None:
         if part.has_results:
             view.rewrite(part, with_results(part.message, lambda block: truncated(block, self._result_characters)))
 
-    def _remove_results(self, view: View, part: ContextPart) -> None:
+    def _remove_results(self, view: ContextView, part: ContextPart) -> None:
         if part.has_results:
             view.rewrite(part, with_results(part.message, placeholder))
 
@@ -188,6 +215,13 @@ class ToolResultRemovalCompactor:
     """Above `threshold` tokens, replaces every tool result except the newest `keep` by a placeholder.
 
     A result that is not larger than the placeholder stays.
+
+    Args:
+        threshold: Estimated tokens of a request above which the context is reduced.
+        keep: Number of newest tool results that stay.
+
+    Raises:
+        Refused: If a value is not a whole number, or too small.
     """
 
     name = "tool_result_removal"
@@ -205,9 +239,15 @@ class ToolResultRemovalCompactor:
         return {"threshold": self._threshold, "keep": self._keep}
 
     async def compact(self, compaction_input: CompactionInput, summarize: Summarize) -> CompactionResult | None:
+        """Return the reduced context, or None if nothing can be removed.
+
+        Args:
+            compaction_input: Stitches and tokens of the context.
+            summarize: Lets the model summarise messages.
+        """
         if compaction_input.tokens <= self._threshold:
             return None
-        view = View(compaction_input)
+        view = ContextView(compaction_input)
         room = self._keep
 
         def remove(block: Json) -> Json:

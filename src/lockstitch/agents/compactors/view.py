@@ -1,4 +1,4 @@
-"""`View`: the context as messages with their log positions, for compactors to change."""
+"""`ContextView`: the context as messages with their log positions, for compactors to change."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -37,8 +37,15 @@ class ContextPart:
         return self.message.get("role") == "user" and not self.has_results
 
 
-class View:
-    """The parts of one context. Methods change them; `compacted` returns the resulting compaction."""
+class ContextView:
+    """The parts of one context. Methods change them; `compacted` returns the resulting compaction.
+
+    A call and its result stay or are removed together. The first user message and responses that wait for results do
+    not change.
+
+    Args:
+        compaction_input: Input of a compactor.
+    """
 
     def __init__(self, compaction_input: CompactionInput) -> None:
         self._log = _Log(compaction_input)
@@ -58,11 +65,20 @@ class View:
         return [part.message for part in self.parts]
 
     def free(self, part: ContextPart) -> bool:
-        """True if a part may change: not the first user message, and not a response that waits for results."""
+        """True if a part may change: not the first user message, and not a response that waits for results.
+
+        Args:
+            part: Part of this context.
+        """
         return id(part) not in self._fixed
 
     def rewrite(self, part: ContextPart, message: Message) -> bool:
-        """Replace the message of a part if the new one is smaller. Return True if it was replaced."""
+        """Replace the message of a part if the new one is smaller. Return True if it was replaced.
+
+        Args:
+            part: Part of this context.
+            message: New message.
+        """
         saved = estimate(part.message) - estimate(message)
         if saved <= 0 or not self.free(part):
             return False
@@ -70,13 +86,22 @@ class View:
         return True
 
     def put(self, part: ContextPart, message: Message) -> None:
-        """Replace the message of a part. Its results must be removed already."""
+        """Replace the message of a part. Its results must be removed already.
+
+        Args:
+            part: Part of this context.
+            message: New message.
+        """
         self.tokens = max(0, self.tokens - estimate(part.message) + estimate(message))
         part.message = message
         part.state = "changed"
 
     def remove(self, parts: Sequence[ContextPart]) -> None:
-        """Remove the parts of a turn or step that may change. Does nothing while one of its responses waits."""
+        """Remove the parts of a turn or step that may change. Does nothing while one of its responses waits.
+
+        Args:
+            parts: A group of `turns` or `steps`.
+        """
         if any(part.waiting for part in parts):
             return
         for part in filter(self.free, parts):

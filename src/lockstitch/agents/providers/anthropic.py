@@ -21,6 +21,7 @@ from lockstitch.agents.providers.http import (
     Clients,
     check_url,
     error_of,
+    is_local,
     kind_of_status,
     prefix_of,
     rejection,
@@ -32,7 +33,7 @@ from lockstitch.agents.providers.http import (
 from lockstitch.engine.ports.provider import Chunk, Download, ErrorKind, ModelRequest, Provider, ProviderError, Response
 from lockstitch.model import Json
 
-NO_KEY: Final = "Anthropic needs a key. Set ANTHROPIC_API_KEY, or pass api_key to the provider."
+NO_KEY: Final = "needs a key. Set ANTHROPIC_API_KEY, or pass api_key."
 
 _ANTHROPIC_HOST: Final = "api.anthropic.com"
 
@@ -70,7 +71,7 @@ def translated(exc: Exception, server: str = "Anthropic") -> ProviderError:
             temporary = exc.status_code is not None and exc.status_code >= 500
             return ProviderError(f"{server} rejected the credentials: {exc}", "server" if temporary else "auth")
         case anthropic.CredentialsError():
-            return ProviderError(f"{NO_KEY} The SDK found no other credentials: {exc}", "setup")
+            return ProviderError(f"{server} {NO_KEY} The SDK found no other credentials: {exc}", "setup")
         case (
             anthropic.APIResponseValidationError()
             | anthropic.APIWebhookValidationError()
@@ -138,6 +139,7 @@ class AnthropicProvider(Provider):
         self._server = server_name("Anthropic", self._base_url)
         is_custom = self._base_url is not None and _ANTHROPIC_HOST not in self._base_url
         self.name = prefix_of(name, self._base_url if is_custom else None, "anthropic")
+        self.is_local = is_local(self._base_url)
         self._clients = Clients(self._client)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
@@ -196,5 +198,5 @@ class AnthropicProvider(Provider):
         except Exception as exc:
             raise translated(exc, self._server) from exc
         if not (client.api_key or client.auth_token or client.credentials):
-            raise ProviderError(NO_KEY, "setup")
+            raise ProviderError(f"{self._server} {NO_KEY}", "setup")
         return client

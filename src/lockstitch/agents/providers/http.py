@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, 
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 from urllib.parse import urlsplit, urlunsplit
 from weakref import WeakKeyDictionary
@@ -19,7 +20,8 @@ from lockstitch.model.message import blocks
 CONNECT_SECONDS: Final = 10.0
 DOWNLOAD_SECONDS: Final = 600.0
 
-_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
+_LOCAL: Final = (".localhost", ".local", ".internal")
+"""Suffixes of host names in a private network."""
 _ANSWER_CHARACTERS: Final = 300
 """Maximum characters of an answer in an error."""
 
@@ -194,8 +196,18 @@ def check_url(base_url: str | None) -> str | None:
 
 
 def is_local(base_url: str | None) -> bool:
-    """True if a base URL is on this machine, where servers often need no key."""
-    return base_url is not None and urlsplit(base_url).hostname in _LOCAL
+    """True if a base URL is on this machine or in a private network, where servers often need no key.
+
+    Host names without a dot, such as `localhost` and those of containers, count as private.
+    """
+    host = urlsplit(base_url).hostname if base_url is not None else None
+    if host is None:
+        return False
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return "." not in host or host.endswith(_LOCAL)
+    return address.is_private
 
 
 def kind_of_status(status: int, headers: Mapping[str, str]) -> ErrorKind:

@@ -68,16 +68,16 @@ def translated(exc: Exception, server: str = "OpenAI") -> ProviderError:
         case openai.APIResponseValidationError():
             return ProviderError(f"The response of {server} cannot be read: {exc}", "garbled")
         case openai.APIError():
-            return stream_error(exc.code or exc.type, exc.message)
+            return stream_error(exc.code or exc.type, exc.message, server)
         case ValueError() | LookupError() | TypeError() | AttributeError() | httpx2.HTTPError() | httpx2.StreamError():
             return ProviderError(f"The response of {server} cannot be read: {_cause(exc)}", "garbled")
         case _:
             return ProviderError(f"The request to {server} failed: {_cause(exc)}", "request")
 
 
-def stream_error(code: object, message: object) -> ProviderError:
+def stream_error(code: object, message: object, server: str = "OpenAI") -> ProviderError:
     """Return the error of a stream by its code or type. An unknown code counts as a temporary error."""
-    return ProviderError(f"OpenAI rejected the request: {message} ({code})", _KINDS.get(str(code), _unknown(code)))
+    return ProviderError(f"{server} rejected the request: {message} ({code})", _KINDS.get(str(code), _unknown(code)))
 
 
 def _unknown(code: object) -> ErrorKind:
@@ -174,7 +174,7 @@ class OpenAIClient:
         if not key and is_local(self.base_url):
             key = "none"
         if not key:
-            raise ProviderError("OpenAI needs a key. Set OPENAI_API_KEY, or pass api_key to the provider.", "setup")
+            raise ProviderError(f"{self._server} needs a key. Set OPENAI_API_KEY, or pass api_key.", "setup")
         try:
             return AsyncOpenAI(api_key=key, base_url=self.base_url, max_retries=0)
         except Exception as exc:
@@ -245,6 +245,7 @@ class OpenAIProvider(Provider):
         self.raw_events = raw_events
         self._client = OpenAIClient(api_key, base_url)
         self.name = self._client.prefix(name)
+        self.is_local = is_local(self._client.base_url)
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Response, None]:
         return self._client.stream(request, self._call, self.reply_class(), raw_events=self.raw_events)

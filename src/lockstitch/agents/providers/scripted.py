@@ -2,7 +2,7 @@
 
     Scripted(["Hello.", {"calls": [{"name": "add", "input": {"a": 1, "b": 2}}]}, "It is 3."])
     Scripted([["first turn, step 1", "step 2"], ["second turn"]])
-    Scripted({"replies": [{"fail": "overloaded", "times": 2, "text": "At last."}], "beside": {"title": "Sums"}})
+    Scripted({"replies": [{"fail": "overloaded", "times": 2, "text": "At last."}], "side_calls": {"title": "Sums"}})
     Scripted(lambda request: f"You said: {text_of(request.messages[-1])}")
 
 The turn and step of the request choose the reply, and its attempt chooses failures. The provider has no counter, so a
@@ -33,7 +33,7 @@ from lockstitch.engine.ports.provider import (
 )
 from lockstitch.model import Json, codec
 
-_SCRIPT_KEYS: Final = ("replies", "beside", "files")
+_SCRIPT_KEYS: Final = ("replies", "side_calls", "files")
 _CALL_KEYS: Final = ("name", "input", "id")
 
 
@@ -93,16 +93,16 @@ _REPLY_KEYS: Final = tuple(ScriptedReply.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The replies of each turn. `beside` has the replies to requests outside of the loop, by purpose."""
+    """The replies of each turn, and by purpose the replies to requests outside of the loop."""
 
     turns: Sequence[Sequence[ScriptedReply]]
-    beside: Mapping[str, ScriptedReply] = field(default_factory=dict[str, ScriptedReply])
+    side_calls: Mapping[str, ScriptedReply] = field(default_factory=dict[str, ScriptedReply])
     files: Mapping[str, Download] = field(default_factory=dict[str, Download])
 
     def reply(self, request: ModelRequest) -> ScriptedReply:
         """Return the reply to a request. It depends only on the turn and the step, or on the purpose."""
         if request.step == 0 or request.purpose is not None:
-            return self.beside.get(request.purpose or "", ScriptedReply(text=str(request.purpose)))
+            return self.side_calls.get(request.purpose or "", ScriptedReply(text=str(request.purpose)))
         replies = self.turns[(request.turn - 1) % len(self.turns)]
         if request.step > len(replies):
             raise ProviderError(
@@ -113,16 +113,16 @@ class Script:
 
 
 def read_script(source: Any) -> Script:
-    """Return a script from a list of replies, a list of turns, or a mapping with `replies`, `beside` and `files`."""
+    """Return a script from a list of replies, a list of turns, or a mapping with the keys of a script."""
     if not isinstance(source, Mapping):
         return Script(_turns(source))
     script = cast("Mapping[str, Any]", source)
     _check_keys(script, _SCRIPT_KEYS, "A script")
-    beside: Mapping[str, Any] = script.get("beside") or {}
+    side_calls: Mapping[str, Any] = script.get("side_calls") or {}
     files: Mapping[str, Any] = script.get("files") or {}
     return Script(
         _turns(script.get("replies")),
-        {str(purpose): read_reply(reply) for purpose, reply in beside.items()},
+        {str(purpose): read_reply(reply) for purpose, reply in side_calls.items()},
         {str(file_id): _file(about) for file_id, about in files.items()},
     )
 
@@ -193,7 +193,7 @@ class Scripted(Provider):
     """A provider that replies from a script or from a function, for tests and demos.
 
     Args:
-        script: List of replies, list of turns, mapping, or function of the request. See the module for examples.
+        script: List of replies, list of turns, mapping, or function of the request.
         raw_events: True to yield a raw event before each chunk.
 
     Raises:

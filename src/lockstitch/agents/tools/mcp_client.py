@@ -188,7 +188,7 @@ class Connection:
             except MCPError as exc:
                 # Keep a process after such an error: it may have an open browser or a login.
                 self.over = self.over or (self._transport.loses_sessions and exc.code == INVALID_REQUEST)
-                raise ToolFailed(await self._reason(exc)) from exc
+                raise await self._failure(exc) from exc
             except (RuntimeError, ValueError) as exc:
                 # The mcp package raises these if an answer violates the protocol or the schema of the tool.
                 raise ToolFailed(f"The response of the MCP server {self.name} cannot be used: {exc}") from exc
@@ -216,19 +216,19 @@ class Connection:
             if self.over and not self._calls:
                 self._ending.set()
 
-    async def _reason(self, exc: MCPError) -> str:
+    async def _failure(self, exc: MCPError) -> ToolFailed:
         """Return why a call has no result. Servers use the code of a lost connection for their own errors too."""
         if exc.code != CONNECTION_CLOSED:
-            return f"The MCP server {self.name} rejected the call: {exc.message}"
+            return ToolFailed(f"The MCP server {self.name} rejected the call: {exc.message}")
         with suppress(TimeoutError):
             async with asyncio.timeout(_HANGUP_WAIT):
                 await self._hung_up.wait()
-        unknown = "Whether the call took effect is unknown."
         if not self._hung_up.is_set():
-            return f"The MCP server {self.name} returned no result: {exc.message}. {unknown}"
+            return ToolFailed(f"The MCP server {self.name} returned no result: {exc.message}.", unknown=True)
         await asyncio.wait({self._task}, timeout=_CAUSE)
         reason = self._problem or _with_diagnostics(exc.message, self._transport)
-        return f"The connection to the MCP server {self.name} was lost during the call. {unknown} {reason}"
+        text = f"The connection to the MCP server {self.name} was lost during the call. {reason}"
+        return ToolFailed(text, unknown=True)
 
     async def _hold(self) -> None:
         try:

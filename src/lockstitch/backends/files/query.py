@@ -1,6 +1,7 @@
 """`Find` over files: candidates, filters, order and cursor."""
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -75,6 +76,9 @@ def _test(kind: type[Record], condition: Where) -> Callable[[Record], bool]:
         return lambda record: getattr(record, field) is None
     if comparison == "is not null":
         return lambda record: getattr(record, field) is not None
+    if comparison == "like":
+        pattern = re.compile(re.escape(value).replace("_", ".").replace("%", ".*"))
+        return lambda record: pattern.fullmatch(str(getattr(record, field))) is not None
     if comparison == "in":
         value = [_typed(kind, field, item) for item in value if item is not None]
     else:

@@ -23,6 +23,9 @@ POOL = 20
 
 MOST = 500
 
+OPTIONS = ("pool", "prepare", "listen", "reader")
+"""Options of a store URL that are not those of libpq."""
+
 # A server that disappeared is noticed in about half a minute, not after the two hours of TCP.
 _DEFAULTS = {
     "application_name": "lockstitch",
@@ -59,7 +62,7 @@ def parse(url: str) -> Address:
     others: list[str] = []
     for part in filter(None, query.split("&")):
         name, _, value = part.partition("=")
-        if name in ("pool", "prepare", "listen", "reader"):
+        if name in OPTIONS:
             options[name] = unquote(value)
         else:
             others.append(part)

@@ -197,6 +197,8 @@ class Dialect:
             return f"{field} {operator.upper()}", {}
         if field in _VOCABULARIES and (words := _words(value)):
             return f"{field} {operator} {words}", {}
+        if operator == "like":
+            return f"CAST({field} AS TEXT) LIKE :{name}", {name: value}
         if operator != "in":
             return f"{field} {operator} :{name}", {name: self._encode_value(kind, field, value)}
         values = [self._encode_value(kind, field, item) for item in value]

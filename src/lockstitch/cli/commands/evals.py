@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from lockstitch.cli.errors import FAILED, PARTLY
+from lockstitch.cli.exit_codes import ExitCode
 from lockstitch.cli.options import examples
 from lockstitch.cli.render.progress import CaseProgress, show
 from lockstitch.cli.runs import Interrupted, open_for_app, terminable
@@ -117,9 +117,9 @@ def eval_(
 def _exit(evaluation: "Evaluation", at_least: float | None) -> None:
     totals = evaluation.totals
     if (at_least is not None and totals.score < at_least) or totals.incomplete == totals.cases:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(ExitCode.FAILED)
     if totals.incomplete:
-        raise typer.Exit(PARTLY)
+        raise typer.Exit(ExitCode.PARTLY)
 
 
 def _graders(

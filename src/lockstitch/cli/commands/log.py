@@ -2,21 +2,23 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Final
 from uuid import UUID
 
 import typer
 from rich.text import Text
 
 from lockstitch.cli import options
+from lockstitch.cli.failures import Cause, cause_key, causes, failure_text, limited
 from lockstitch.cli.options import Limit, Lines, RunName, Since, examples
+from lockstitch.cli.references import find_run, find_thread
 from lockstitch.cli.render import messages
 from lockstitch.cli.render.output import Output, one_line, time
-from lockstitch.cli.render.threads import name_of
+from lockstitch.cli.render.threads import name_of, shown_id
 from lockstitch.cli.session import Session, now, session_of
 from lockstitch.errors import NotFound
-from lockstitch.model import Json, Stitch, Thread, codec, text_of
+from lockstitch.model import Json, Stitch, Thread, text_of
 from lockstitch.store import SearchHit
 from lockstitch.sync import SyncStore
 
@@ -25,59 +27,93 @@ app = typer.Typer()
 
 @app.command(
     epilog=examples(
-        "lockstitch log 0198c0de-0000-7000-8000-000000000000",
+        "lockstitch log customer-42",
         "lockstitch log 0198c0de-0000-7000-8000-000000000000 --json | jq '.[].duration_ms'",
     )
 )
 def log(context: typer.Context, run: RunName) -> None:
-    """Show all stitches of a run in order."""
+    """Show all stitches of a run in order, or of the last run of a thread."""
     session = session_of(context)
     with session.open() as store:
-        stitches = _log(store, run)
+        stitches = store.log(find_run(store, run).id)
     if session.json_output:
         session.out.json([stitch.as_json() for stitch in stitches])
     else:
         session.out.table(messages.COLUMNS, [messages.row(stitch) for stitch in stitches])
 
 
-def _log(store: SyncStore, name: str) -> list[Stitch]:
-    try:
-        return store.log(name)
-    except NotFound as exc:
-        try:
-            thread = store.thread(name)
-        except NotFound:
-            raise exc from None
-        raise NotFound(f"{name} is a thread, not a run. Use `lockstitch show {thread.id}` to list its runs.") from None
+_GROUPED: Final = 1000
+"""Maximum number of failures that are grouped by cause."""
+
+_NAMED: Final = 10
+"""Maximum number of threads that are named for one cause."""
 
 
-@app.command(epilog=examples("lockstitch errors --since 12h", "lockstitch errors --limit 5 --json"))
-def errors(context: typer.Context, since: Since = None, limit: Limit = 50) -> None:
-    """Show the latest errors of all threads, newest first."""
+@app.command(
+    epilog=examples(
+        "lockstitch errors --since 12h", "lockstitch errors --each --limit 5", "lockstitch errors --since 12h --json"
+    )
+)
+def errors(
+    context: typer.Context,
+    since: Since = None,
+    each: Annotated[bool, typer.Option("--each", help="List every failure, newest first.")] = False,
+    limit: Limit = 50,
+) -> None:
+    """Show the failures of all threads and imported traces, grouped by cause. The most frequent cause comes first.
+
+    Each failure is counted once: a run that fails because of a model call is one failure. Failures whose texts differ
+    only in ids and numbers have the same cause. With --json, it prints a list of failures, newest first.
+    """
     session = session_of(context)
+    grouped = not each and not session.json_output
     with session.open() as store:
-        stitches = store.errors(limit=limit, since=options.moment_or_none(since, now(), "--since"))
+        start = options.moment_or_none(since, now(), "--since")
+        stitches = store.errors(limit=_GROUPED if grouped else limit, since=start)
+        threads = store.threads_by_id({stitch.thread_id for stitch in stitches})
+    keys = {thread_id: thread.key for thread_id, thread in threads.items()}
     if session.json_output:
-        session.out.json([stitch.as_json() for stitch in stitches])
+        session.out.json(
+            [
+                {**stitch.as_json(), "thread_key": keys.get(stitch.thread_id), "cause": cause_key(failure_text(stitch))}
+                for stitch in stitches
+            ]
+        )
         return
-    for number, stitch in enumerate(stitches):
+    matches = causes(stitches)[:limit] if grouped else stitches
+    for number, match in enumerate(matches):
         if number:
             session.out.line()
-        _show_error(session.out, stitch)
+        if isinstance(match, Cause):
+            _show_cause(session.out, match, keys)
+        else:
+            _show_error(session.out, match, keys.get(match.thread_id))
     if not stitches:
         session.out.note("No errors.")
+    if grouped and len(stitches) == _GROUPED:
+        session.out.note(f"Only the latest {_GROUPED:,} failures are counted. Use --since.")
 
 
-def _show_error(out: Output, stitch: Stitch) -> None:
+def _show_cause(out: Output, cause: Cause, keys: Mapping[UUID, str | None]) -> None:
+    last = cause.failures[0]
+    head = [Text(f"{len(cause.failures):,}x", style="bold"), messages.kind(last), Text(cause.name)]
+    out.line(Text("  ").join([*(part for part in head if part.plain), Text(f"last {time(last.at)}", style="dim")]))
+    if cause.text:
+        out.line(cause.text, indent=4)
+    names = [one_line(keys.get(thread_id)) or shown_id(out, thread_id) for thread_id in cause.threads]
+    label = "thread" if len(names) == 1 else "threads"
+    out.line(f"{label} {limited(names, _NAMED)}", style="dim", indent=4)
+
+
+def _show_error(out: Output, stitch: Stitch, key: str | None) -> None:
     name = [Text(one_line(stitch.name))] if stitch.name else []
     out.line(Text("  ").join([Text(time(stitch.at), style="dim"), messages.kind(stitch), *name]))
-    out.line(f"thread {stitch.thread_id}:{stitch.position}", style="dim", indent=4)
+    thread = one_line(key) or shown_id(out, stitch.thread_id)
+    out.line(f"thread {thread}:{stitch.position}", style="dim", indent=4)
     if stitch.run_id:
-        out.line(f"run    {stitch.run_id}", style="dim", indent=4)
-    answer = messages.as_line(stitch.message) if stitch.message is not None else ""
-    words = messages.complaint(stitch) or answer or (codec.dumps(stitch.data).decode() if stitch.data else "")
-    if words:
-        out.line(words, indent=4)
+        out.line(f"run    {shown_id(out, stitch.run_id)}", style="dim", indent=4)
+    if text := failure_text(stitch):
+        out.line(text, indent=4)
 
 
 @app.command(
@@ -104,7 +140,7 @@ def _stitch_id(store: SyncStore, name: str) -> str:
     thread, colon, position = name.rpartition(":")
     if not colon or not (position.isascii() and position.isdigit()) or len(position) > 18:
         return name
-    stitches = store.stitches(thread, int(position), int(position))
+    stitches = store.stitches(find_thread(store, thread), int(position), int(position))
     if not stitches:
         raise NotFound(f"Thread {thread} has no position {position}.")
     return str(stitches[0].id)
@@ -173,7 +209,9 @@ def _pattern(words: Sequence[str]) -> re.Pattern[str]:
 
 def _print(session: Session, row: Json, thread: Thread, words: Sequence[str]) -> None:
     where = "title" if row["position"] is None else f"position {row['position']}"
-    session.out.line(Text("  ").join([Text(str(thread.id)), Text(where, style="dim"), Text(name_of(thread))]))
+    session.out.line(
+        Text("  ").join([Text(shown_id(session.out, thread.id)), Text(where, style="dim"), Text(name_of(thread))])
+    )
     line = Text(one_line(row["snippet"]))
     line.highlight_regex(_pattern(words), "bold yellow")
     session.out.line(line, indent=4)
@@ -183,7 +221,7 @@ def _print(session: Session, row: Json, thread: Thread, words: Sequence[str]) ->
 def tail(
     context: typer.Context,
     thread: Annotated[
-        str | None, typer.Argument(metavar="THREAD", help="A thread's id or key; else all threads.")
+        str | None, typer.Argument(metavar="THREAD", help="A thread's key, id or short id; else all threads.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new stitches until Ctrl-C.")] = False,
     lines: Lines = 10,
@@ -201,7 +239,7 @@ def _stitches(store: SyncStore, name: str | None, lines: int, follow: bool) -> I
         if follow:
             return store.watch(recent=lines)
         return reversed(store.latest(limit=lines) if lines else [])
-    thread = store.thread(name)
+    thread = find_thread(store, name)
     first = max(thread.position - lines, 0)
     if follow:
         return store.watch(thread.id, after=first)
@@ -223,7 +261,7 @@ class _Printer:
             out.cropped(messages.line(stitch, with_thread=True))
         else:
             if stitch.thread_id != self._thread:
-                out.line(f"thread {stitch.thread_id}", style="bold")
+                out.line(f"thread {shown_id(out, stitch.thread_id)}", style="bold")
             out.cropped(messages.line(stitch))
         self._thread = stitch.thread_id
         # A reader of a pipe needs each line at once.

@@ -1,16 +1,23 @@
 """`archive`, `purge`, `delete`, `migrate`, `doctor`."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from lockstitch.cli import options
-from lockstitch.cli.options import Force, ThreadName, Yes, confirm, examples
-from lockstitch.cli.render.output import plural, time
-from lockstitch.cli.render.threads import name_of
+from lockstitch.cli.exit_codes import ExitCode
+from lockstitch.cli.options import Force, Yes, confirm, examples
+from lockstitch.cli.references import find_thread
+from lockstitch.cli.render.output import TableColumn, age, plural, time
+from lockstitch.cli.render.threads import name_of, shown_id, status_word
+from lockstitch.cli.selection import DryRun, Outcome, Selection, SinceFilter, StatusFilter, ThreadNames, finish
 from lockstitch.cli.session import Session, now, session_of
-from lockstitch.errors import Refused
+from lockstitch.errors import NotFound, Refused
+from lockstitch.model import Thread
 from lockstitch.store import DoctorReport
+from lockstitch.sync import SyncStore
 
 app = typer.Typer()
 
@@ -36,7 +43,7 @@ def archive(
 
 @app.command(
     epilog=examples(
-        "lockstitch purge --older-than 90d", "lockstitch purge --user ada --yes", "lockstitch purge --expired"
+        "lockstitch purge --older-than 90d --dry-run", "lockstitch purge --user ada --yes", "lockstitch purge --expired"
     )
 )
 def purge(
@@ -50,6 +57,7 @@ def purge(
     ] = None,
     expired: Annotated[bool, typer.Option("--expired", help="Idle trees that have expired.")] = False,
     force: Force = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
     """Delete whole trees of threads with all their data. The daily totals keep their figures."""
@@ -63,6 +71,9 @@ def purge(
     before = options.moment_or_none(older_than, now(), "--older-than")
     what = f"all data of user {user}" if user else f"threads idle since {time(before)}" if before else "expired threads"
     with session.open() as store:
+        if dry_run:
+            _preview(session, store.purge_preview(before=before, user_id=user))
+            return
         if not confirm(f"Delete {what} in project {session.project}?", yes=yes):
             _nothing(session)
             return
@@ -70,19 +81,75 @@ def purge(
     _deleted(session, threads)
 
 
-@app.command(epilog=examples("lockstitch delete customer-42", "lockstitch delete customer-42 --yes"))
-def delete(context: typer.Context, thread: ThreadName, force: Force = False, yes: Yes = False) -> None:
-    """Delete a thread, its descendants and all their data."""
+@app.command(
+    epilog=examples(
+        "lockstitch delete customer-42",
+        "lockstitch delete customer-42 --yes",
+        "lockstitch delete --status cancelled --since 12h --dry-run",
+    )
+)
+def delete(
+    context: typer.Context,
+    threads: ThreadNames = None,
+    status: StatusFilter = None,
+    since: SinceFilter = None,
+    force: Force = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Delete threads, their descendants and all their data.
+
+    With --yes, a short id must be complete.
+    """
     session = session_of(context)
+    selection = Selection(threads or [], status, since, dry_run, yes, traces=True)
     with session.open() as store:
-        tree = store.tree(thread)
+        if selection.single is None:
+
+            def amount(heads: Sequence[Thread]) -> str:
+                ids = {thread.id for head in heads for thread in store.tree(head)}
+                descendants = len(ids) - len(heads)
+                below = f" and {plural(descendants, 'descendant')}" if descendants else ""
+                return f"{plural(len(heads), 'thread')}{below}"
+
+            heads = selection.confirmed(session, store, "Delete", amount=amount)
+            if heads:
+                finish(session, "Deleted", [_delete(store, head, force) for head in heads])
+            return
+        tree = store.tree(find_thread(store, selection.single, complete=yes))
         name = f" ({name_of(tree[0])})" if name_of(tree[0]) else ""
         below = f" and {plural(len(tree) - 1, 'descendant')}" if len(tree) > 1 else ""
         if not confirm(f"Delete thread {tree[0].id}{name}{below}?", yes=yes):
             _nothing(session)
             return
-        threads = store.delete(tree[0], force=force)
-    _deleted(session, threads)
+        number = store.delete(tree[0], force=force)
+    _deleted(session, number)
+
+
+def _delete(store: SyncStore, head: Thread, force: bool) -> Outcome:
+    def act() -> str:
+        # A thread may be a descendant of one that was deleted before.
+        with suppress(NotFound):
+            store.delete(head, force=force)
+        return "deleted"
+
+    return Outcome.of(head, act)
+
+
+def _preview(session: Session, threads: Sequence[Thread]) -> None:
+    """Show the threads that a purge would delete."""
+    if session.json_output:
+        session.out.json({"dry_run": True, "threads": [str(thread.id) for thread in threads]})
+        return
+    moment = now()
+    rows = [
+        [shown_id(session.out, thread.id), status_word(thread.status), age(thread.updated_at, moment), name_of(thread)]
+        for thread in threads
+    ]
+    if rows:
+        columns = [TableColumn("THREAD"), TableColumn("STATUS"), TableColumn("AGE", right=True)]
+        session.out.table([*columns, TableColumn("NAME", flexible=True)], rows)
+    session.out.note(f"Dry run: delete {plural(len(threads), 'thread')}. Nothing was changed.")
 
 
 def _deleted(session: Session, threads: int) -> None:
@@ -94,7 +161,7 @@ def _deleted(session: Session, threads: int) -> None:
 
 def _nothing(session: Session) -> None:
     session.out.note("Nothing was deleted.")
-    raise typer.Exit(1)
+    raise typer.Exit(ExitCode.FAILED)
 
 
 @app.command(epilog=examples("lockstitch migrate --store postgresql://localhost/agents"))
@@ -128,7 +195,7 @@ def doctor(
     else:
         _print(session, report, verified=verify, rebuilt=rebuilt)
     if not report.ok:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _print(session: Session, report: DoctorReport, *, verified: bool, rebuilt: bool) -> None:

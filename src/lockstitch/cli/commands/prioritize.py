@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lockstitch.cli.errors import FAILED
+from lockstitch.cli.exit_codes import ExitCode
 from lockstitch.cli.options import examples
 from lockstitch.cli.render.output import TableColumn, one_line, plural
 from lockstitch.cli.session import Session, session_of
@@ -27,7 +27,7 @@ STDIN = "-"
     epilog=examples(
         'lockstitch prioritize tasks.md --outcome "Open the checkout by 1 April"',
         'lockstitch prioritize backlog.csv --outcome "Ship 2.0" --model anthropic:claude-sonnet-4-5',
-        'cat todo.md | lockstitch prioritize - --outcome "A tidy house" --json',
+        'cat todo.md | lockstitch prioritize - --outcome "A tidy flat" --json',
     )
 )
 def prioritize(
@@ -73,7 +73,7 @@ def prioritize(
     else:
         _show(session, outcome, agent_session, tasks)
     if agent_session.status != "completed":
-        raise typer.Exit(FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 async def _plan(

@@ -11,7 +11,7 @@ from rich.text import Text
 from lockstitch.cli.options import examples, later
 from lockstitch.cli.render.output import TableColumn, one_line, time
 from lockstitch.cli.session import now, session_of
-from lockstitch.errors import Refused
+from lockstitch.errors import missing_extra
 from lockstitch.model import Json
 from lockstitch.model.side_records import Token
 from lockstitch.store.tables import SCOPES
@@ -166,7 +166,7 @@ def serve(
         from lockstitch.cli.services.serve import Service
         from lockstitch.server import Settings
     except ModuleNotFoundError as exc:
-        raise Refused(f"{exc.name} is not installed. Run: pip install 'lockstitch[server]'") from exc
+        raise missing_extra(exc, "`lockstitch serve`", "server") from exc
 
     session = session_of(context)
     settings = Settings(

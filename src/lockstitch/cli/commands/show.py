@@ -7,11 +7,12 @@ import typer
 from rich.text import Text
 
 from lockstitch.cli.options import Before, Limit, Offset, ThreadName, examples
+from lockstitch.cli.references import find, find_run, find_thread
 from lockstitch.cli.render import messages, run_tree
 from lockstitch.cli.render.output import Output, TableColumn, cost, one_line, plural, time
-from lockstitch.cli.render.threads import name_of, status, status_line, tasks_done
+from lockstitch.cli.render.threads import name_of, shown_id, status, status_line, tasks_done
 from lockstitch.cli.session import session_of
-from lockstitch.errors import NotFound, Refused
+from lockstitch.errors import Refused
 from lockstitch.model import Json, Message, Run, Thread
 from lockstitch.store import Turn
 from lockstitch.store.queries.overview import Overview
@@ -36,7 +37,8 @@ def show(
         list[str],
         typer.Argument(
             metavar="THREAD|RUN [RUN]",
-            help="A thread's id or key, or a run's id, also of an imported trace. Two runs: show the difference.",
+            help="A thread or a run, also of an imported trace, by key, id or short id. Two runs: show the difference. "
+            "For a thread, its last run is compared.",
             show_default=False,
         ),
     ],
@@ -53,7 +55,8 @@ def show(
         raise Refused("Pass one thread or run, or two runs to compare.")
     with session.open() as store:
         if len(names) == 2:
-            run_tree.show_difference(session.out, store.difference(*names))
+            first, second = (find_run(store, name).id for name in names)
+            run_tree.show_difference(session.out, store.difference(first, second))
             return
         result = find(store, names[0])
         if isinstance(result, Thread):
@@ -61,18 +64,6 @@ def show(
         else:
             messages = store.messages(result.id) if with_messages else None
             _show_run(session.out, store.trace(result.id, depth=depth, limit=limit), messages)
-
-
-def find(store: SyncStore, name: str) -> Thread | Run:
-    """Return the thread or run with this id or key. Raises `NotFound`."""
-    try:
-        return store.thread(name)
-    except NotFound:
-        pass
-    try:
-        return store.run(name)
-    except NotFound:
-        raise NotFound(f"No thread or run {name} found in project {store.project}.") from None
 
 
 def _show_thread(out: Output, store: SyncStore, thread: Thread, with_stitches: bool) -> None:
@@ -99,7 +90,7 @@ def _show_thread(out: Output, store: SyncStore, thread: Thread, with_stitches: b
         _show_family(out, "ABOVE", ancestors)
     if runs:
         out.line()
-        out.table(_RUN_COLUMNS, [_run_row(run) for run in runs[-_RUNS:]])
+        out.table(_RUN_COLUMNS, [_run_row(out, run) for run in runs[-_RUNS:]])
     if len(runs) > _RUNS:
         out.note(f"The last {_RUNS} of {plural(len(runs), 'run')}. Use --json for all.")
     if children:
@@ -165,11 +156,11 @@ _RUN_COLUMNS = [
 ]
 
 
-def _run_row(run: Run) -> list[str]:
+def _run_row(out: Output, run: Run) -> list[str]:
     total = f"{run.input_tokens + run.output_tokens:,}"
     # A nested run: a team member that works for its leader.
     agent = f"{'↳ ' if run.parent_run_id else ''}{one_line(run.agent)}"
-    return [str(run.sequence), str(run.id), run.status, str(run.steps), total, time(run.started_at), agent]
+    return [str(run.sequence), shown_id(out, run.id), run.status, str(run.steps), total, time(run.started_at), agent]
 
 
 def _show_run(out: Output, traced: Trace, lines: Sequence[Message] | None) -> None:
@@ -219,7 +210,7 @@ def context(context: typer.Context, thread: ThreadName) -> None:
     """Show the messages that the model would receive now."""
     session = session_of(context)
     with session.open() as store:
-        matches = store.context(thread)
+        matches = store.context(find_thread(store, thread))
     if session.json_output:
         session.out.json(matches)
     elif matches:
@@ -244,7 +235,7 @@ def history(
     """Show finished turns, newest first."""
     session = session_of(context)
     with session.open() as store:
-        page = store.history(thread, limit=limit, offset=offset, before=before)
+        page = store.history(find_thread(store, thread), limit=limit, offset=offset, before=before)
     if session.json_output:
         session.out.json([turn.as_json() for turn in page.turns])
         return

@@ -7,7 +7,7 @@ import typer
 
 from lockstitch.cli.options import Limit, examples
 from lockstitch.cli.render import output
-from lockstitch.cli.services.sql_shell import QueryOptions, Shell, truncation_note
+from lockstitch.cli.services.sql_shell import QueryOptions, Shell, ask, is_command, truncation_note
 from lockstitch.cli.session import session_of
 from lockstitch.errors import Refused
 from lockstitch.lenses import catalog
@@ -20,6 +20,7 @@ app = typer.Typer()
         'lockstitch sql "SELECT status, count(*) FROM threads GROUP BY status"',
         'lockstitch sql --lens three_table "SELECT title, total_runs FROM agent_config"',
         'lockstitch sql "SELECT id, input_tokens FROM runs" --format csv > runs.csv',
+        "lockstitch sql .schema runs",
         "lockstitch sql --lens agentic_threads",
     )
 )
@@ -38,7 +39,8 @@ def sql(
 ) -> None:
     """Query the record with SQL, read-only.
 
-    The tables are threads, runs, stitches and their side tables, or the tables of a lens. For a file store, the query
+    The tables are threads, runs, stitches and their side tables, or the tables of a lens. `.tables` lists them, and
+    `.schema TABLE` their columns. For a file store, the query
     runs on a copy. All projects are visible. On PostgreSQL, the query uses a login that can only read. If there is
     none, --force allows the store's own user.
     """
@@ -55,7 +57,10 @@ def sql(
     if not text.strip():
         raise Refused("The query is empty. Pass a SELECT.")
     with session.open() as store:
-        answer = store.sql(text, limit=limit, seconds=seconds, lens=lens, force=force)
+        if is_command(text):
+            Shell(session.out, store, asking).command(text)
+            return
+        answer = ask(store, text, asking)
     output.show(session.out, answer, asking.form)
     if answer.truncated:
         session.out.note(truncation_note(answer, limit, "; use --limit for more"))

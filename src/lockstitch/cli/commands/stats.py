@@ -9,8 +9,9 @@ from rich.text import Text
 
 from lockstitch.cli import options
 from lockstitch.cli.options import Limit, Since, examples
+from lockstitch.cli.references import find_thread
 from lockstitch.cli.render.output import Output, TableColumn, cost, duration, one_line, plural, size, time
-from lockstitch.cli.render.threads import name_of, status_word
+from lockstitch.cli.render.threads import name_of, shown_id, status_word
 from lockstitch.cli.session import Session, now, session_of
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Run, format_time
@@ -145,7 +146,7 @@ class _Page:
         self._json["runs"] = [{**run.as_json(), "usage": run.usage, "duration_ms": _took(run)} for run in matches]
         self._part()
         if not self._out.as_json:
-            self._out.table(_RUN_COLUMNS, [_run_row(run) for run in matches])
+            self._out.table(_RUN_COLUMNS, [_run_row(self._out, run) for run in matches])
 
     def end(self) -> None:
         if self._out.as_json:
@@ -238,9 +239,9 @@ def _latency_row(latency_row: LatencyRow) -> list[str | Text]:
     return [Text(one_line(latency_row.name) or "-"), f"{latency_row.calls:,}", errors, *map(duration, numbers)]
 
 
-def _run_row(run: Run) -> list[str | Text]:
+def _run_row(out: Output, run: Run) -> list[str | Text]:
     return [
-        str(run.id),
+        shown_id(out, run.id),
         status_word(run.status),
         time(run.started_at),
         duration(_took(run)),
@@ -305,7 +306,7 @@ def tokens(
             return
         rows = [
             [
-                str(usage.thread_id),
+                shown_id(session.out, usage.thread_id),
                 f"{usage.runs:,}",
                 f"{usage.average_tokens:,.1f}",
                 name_of(store.thread(usage.thread_id)),
@@ -362,7 +363,7 @@ def _range(ends: Sequence[int]) -> str:
 
 def _report(store: SyncStore, name: str | None) -> Json:
     """Return the bytes per store of the document, and the document's estimate for the same threads and runs."""
-    thread = store.thread(name) if name else None
+    thread = find_thread(store, name) if name else None
     sizes = store.size(thread)
     doctor_report = store.counts()
     threads, runs = (1, thread.last_sequence) if thread else (doctor_report.threads, doctor_report.runs)

@@ -10,9 +10,11 @@ from rich.text import Text
 
 from lockstitch.cli import options
 from lockstitch.cli.options import Limit, Since, ThreadName, examples
+from lockstitch.cli.references import find_thread
 from lockstitch.cli.render.output import TableColumn, age, cost, one_line, plural
-from lockstitch.cli.render.threads import COLUMNS, name_of, rows
+from lockstitch.cli.render.threads import COLUMNS, name_of, reason_of, rows, shown_id
 from lockstitch.cli.render.threads import status as status_of
+from lockstitch.cli.selection import STATUSES
 from lockstitch.cli.session import Session, now, session_of
 from lockstitch.errors import Refused
 from lockstitch.model import Message, Thread, codec
@@ -21,7 +23,6 @@ from lockstitch.store.queries.overview import Overview
 
 app = typer.Typer()
 
-STATUSES = ("pending", "running", "waiting", "completed", "failed", "cancelled")
 KINDS = ("chat", "goal", "task", "trace")
 
 
@@ -61,12 +62,12 @@ def threads(
         raise Refused("THREAD needs --tree. Use `lockstitch show` to see one thread.")
     with session.open() as store:
         if thread is not None:
-            _show_trees(session, store.trees([store.thread(thread)]))
+            _show_trees(session, store.trees([find_thread(store, thread)]))
             return
         anywhere = status or kind or user or agent
         matches = store.threads(
             limit=limit,
-            after=store.thread(after) if after else None,
+            after=find_thread(store, after) if after else None,
             since=options.moment_or_none(since, now(), "--since"),
             all_projects=all_projects,
             status=status,
@@ -88,7 +89,7 @@ def _show_trees(session: Session, nodes: Sequence[overview.Node]) -> None:
     if session.json_output:
         session.out.json([node.as_json() for node in nodes])
     elif nodes:
-        session.out.table(COLUMNS, list(rows(nodes, now())))
+        session.out.table(COLUMNS, list(rows(session.out, nodes, now())))
     else:
         session.out.note("No threads match.")
 
@@ -106,6 +107,7 @@ def _show_list(session: Session, overviews: Sequence[Overview], *, projects: boo
         session.out.note("No threads match.")
         return
     moment = now()
+    reasons = [reason_of(row) for row in overviews]
     columns = [
         TableColumn("THREAD"),
         *([TableColumn("PROJECT")] if projects else []),
@@ -115,12 +117,13 @@ def _show_list(session: Session, overviews: Sequence[Overview], *, projects: boo
         TableColumn("AGE", right=True),
         TableColumn("AGENT", flexible=True, from_width=100),
         TableColumn("NAME", flexible=True),
+        *([TableColumn("REASON", flexible=True)] if any(reasons) else []),
     ]
     session.out.table(
         columns,
         [
             [
-                str(row.thread.id),
+                shown_id(session.out, row.thread.id),
                 *([one_line(row.thread.project)] if projects else []),
                 status_of(row.thread),
                 f"{row.runs:,}",
@@ -128,8 +131,9 @@ def _show_list(session: Session, overviews: Sequence[Overview], *, projects: boo
                 age(row.thread.updated_at, moment),
                 _agent(row.thread),
                 Text(name_of(row.thread)),
+                *([Text(reason, style="red")] if any(reasons) else []),
             ]
-            for row in overviews
+            for row, reason in zip(overviews, reasons, strict=True)
         ],
     )
 
@@ -150,7 +154,7 @@ def title(
     """Set the title of a thread."""
     session = session_of(context)
     with session.open() as store:
-        head = store.thread(thread)
+        head = find_thread(store, thread)
         store.edit(head, title=text or None)
     if session.json_output:
         session.out.json({"id": str(head.id), "title": text or None})

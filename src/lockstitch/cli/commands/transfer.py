@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lockstitch.cli.errors import FAILED, PARTLY
+from lockstitch.cli.exit_codes import ExitCode
 from lockstitch.cli.options import examples
+from lockstitch.cli.references import find_run, find_thread
 from lockstitch.cli.render.output import one_line, plural
 from lockstitch.cli.session import Session, session_of
 from lockstitch.errors import NotFound, Refused
@@ -75,7 +76,7 @@ def import_(
         if len(report.skipped) > _SHOWN:
             session.out.note(f"… and {len(report.skipped) - _SHOWN:,} more. Use --json to list all.")
     if report.skipped:
-        raise typer.Exit(PARTLY if report.spans else FAILED)
+        raise typer.Exit(ExitCode.PARTLY if report.spans else ExitCode.FAILED)
 
 
 def _file_line(file: Json) -> str:
@@ -205,7 +206,7 @@ def _run(session: Session, run: str, form: str, path: str) -> None:
     if form != "langsmith":
         raise Refused(f"--as {form!r} is not valid. Use langsmith.")
     with session.open() as store:
-        messages = store.portal.call(export_run(store.async_store, run))
+        messages = store.portal.call(export_run(store.async_store, str(find_run(store, run).id)))
     text = codec.dumps(messages)
     if path == "-":
         sys.stdout.write(text.decode() + "\n")
@@ -227,7 +228,7 @@ def _thread(session: Session, thread: str, path: str) -> None:
     from lockstitch.integrations.export.bundle import export_bundle
 
     with session.open() as store:
-        manifest = store.portal.call(export_bundle(store.async_store, thread, Path(path)))
+        manifest = store.portal.call(export_bundle(store.async_store, find_thread(store, thread).id, Path(path)))
     counts = manifest["counts"]
     if session.json_output:
         session.out.json({"path": path, "thread": manifest["thread"], **counts, "files": len(manifest["files"])})
@@ -259,7 +260,7 @@ def copy(
     """
     session = session_of(context)
     with session.open(url=source) as here:
-        root = here.thread(tree) if tree else None
+        root = find_thread(here, tree) if tree else None
         with session.open(url=target, create=True) as sync_store:
             total = len(here.tree(root)) if root else here.count(all_projects=True)
             with CopyProgress(total) as following:

@@ -53,6 +53,11 @@ def part(block: Json) -> Text:
     return Text(f"[{safe(kind)} {_described(block)}]", style="dim")
 
 
+def arguments_line(name: str, arguments: Any) -> str:
+    """Return a call of a tool on one line."""
+    return one_line(f"{name}({_inline(arguments)})")
+
+
 def _result(content: Any) -> str:
     if isinstance(content, list):
         return safe(" ".join(part(cast("Json", block)).plain for block in cast("list[Any]", content)))

@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from lockstitch.cli.render.text import one_line, safe
 from lockstitch.errors import Refused
 from lockstitch.model import as_id, codec
 from lockstitch.model.format import age, cost, distinct, duration, plain, plural, shown, size
@@ -76,24 +77,6 @@ def _line(columns: Sequence[TableColumn], cells: Sequence[Text], widths: Sequenc
 
 __all__ = ["age", "clock_time", "cost", "duration", "one_line", "plural", "safe", "size", "time"]
 
-_UNSHOWN = "\N{REPLACEMENT CHARACTER}"
-# The output of a tool can contain escape sequences that change the screen, or characters that change the direction
-# of text. They are replaced by visible symbols.
-_CONTROLS = {
-    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"},
-    **dict.fromkeys(range(0x7F, 0xA0), _UNSHOWN),
-    **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), _UNSHOWN),
-}
-
-
-def safe(text: str) -> str:
-    """Return `text` without control characters. Line breaks stay, tabs become spaces."""
-    return text.translate(_CONTROLS).expandtabs(4)
-
-
-def one_line(text: str | None) -> str:
-    return " ".join(safe(text or "").split())
-
 
 def time(moment: datetime | None, *, seconds: bool = True) -> str:
     """Format a time in UTC."""
@@ -125,6 +108,11 @@ class Output:
     def width(self) -> int | None:
         """The number of columns of the terminal, or None without a terminal."""
         return self.console.width if self.console.is_terminal else None
+
+    @property
+    def shows_markdown(self) -> bool:
+        """True if stdout is a terminal that can replace its last lines."""
+        return self.console.is_terminal and not self.console.is_dumb_terminal and not self.as_json
 
     def json(self, value: Any) -> None:
         """Print one JSON value on one line, always in UTF-8."""

@@ -1,11 +1,14 @@
 """`RunProgress`: progress of runs. `show` and `CaseProgress`: results and progress of an evaluation."""
 
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
 from lockstitch.cli import stdio
 from lockstitch.cli.render import messages
+from lockstitch.cli.render.markdown import MarkdownStream
 from lockstitch.cli.render.output import Output, TableColumn, cost, duration, one_line, plural, safe
 from lockstitch.model import Json
 
@@ -133,14 +136,34 @@ if TYPE_CHECKING:
 class RunProgress:
     """Prints the progress of runs for people. With `--json`, only the result is printed, elsewhere."""
 
-    def __init__(self, out: Output) -> None:
+    def __init__(self, out: Output, *, markdown: bool = False) -> None:
         self._out = out
         self._silent = out.as_json
+        self._markdown = MarkdownStream(out.console) if markdown and out.shows_markdown else None
         self._open_line = False
         self._has_events = False
+        self._warnings: SimpleQueue[str] = SimpleQueue()
+
+    @property
+    def as_json(self) -> bool:
+        """True if the result is printed as JSON."""
+        return self._out.as_json
+
+    def warn(self, line: str) -> None:
+        """Print a line to stderr when no answer is being printed. Safe to call from any thread."""
+        self._warnings.put(line)
+
+    def print_warnings(self) -> None:
+        """Print the lines of `warn`. It ends the line of an answer if there is one."""
+        with suppress(Empty):
+            while line := self._warnings.get_nowait():
+                self.end_line()
+                stdio.print_error(line)
 
     def on_event(self, event: "Event") -> None:
         """Print one event. If the reader has closed the pipe, the run continues without output."""
+        if event.type != "text":
+            self.print_warnings()
         if self._silent or (event.member and event.type == "text"):
             # The text of a member goes to its leader. It is printed as the result of the delegating call.
             return
@@ -156,6 +179,8 @@ class RunProgress:
 
     def end_line(self) -> None:
         """Start a new line if the streamed answer does not end with one."""
+        if self._markdown is not None:
+            self._markdown.end()
         if self._open_line:
             self._out.stream("\n")
             self._open_line = False
@@ -170,6 +195,9 @@ class RunProgress:
         match kind:
             case "text":
                 text = str(data.get("text", ""))
+                if self._markdown is not None:
+                    self._markdown.feed(safe(text))
+                    return
                 self._out.stream(text)
                 self._open_line = not text.endswith("\n") if text else self._open_line
             case "tool_call" | "server_tool_call":

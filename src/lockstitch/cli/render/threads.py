@@ -1,12 +1,13 @@
 """Threads as text: status, waits and trees."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from uuid import UUID
 
 from rich.text import Text
 
-from lockstitch.cli.render.output import TableColumn, age, cost, one_line, plural
+from lockstitch.cli.render.output import Output, TableColumn, age, cost, one_line, plural
 from lockstitch.model import (
     ApprovalWait,
     ChildrenWait,
@@ -20,9 +21,10 @@ from lockstitch.model import (
     TimerWait,
     Wait,
     format_time,
+    short_id,
 )
 from lockstitch.model.wait import without_next_message
-from lockstitch.store.queries.overview import Node
+from lockstitch.store.queries.overview import Node, Overview
 
 
 def explain(name: str, waits: Sequence[Wait]) -> str:
@@ -56,18 +58,33 @@ def _until(wait: Wait) -> str:
 
 
 def _commands(name: str, wait: Wait) -> str:
-    thread, call = shlex.quote(one_line(name)), shlex.quote(one_line(str(wait.call_id)))
+    thread = shlex.quote(one_line(name))
     match wait:
-        case ApprovalWait():
-            return f"`lockstitch approve {thread} {call}` or `lockstitch deny {thread} {call}`"
-        case InDoubtWait():
-            return f'`lockstitch settle {thread} {call} --done "result"` or `… --redo`'
-        case FrontendToolWait():
-            return f'`lockstitch submit {thread} {call} --result "…"`'
-        case QuestionWait():
-            return f'`lockstitch answer {thread} "…"`'
+        case ApprovalWait() | InDoubtWait() | FrontendToolWait() | QuestionWait():
+            first, *others = reply_commands(name, wait.kind, wait.call_id)
+            return " or ".join([f"`{first}`", *(f"`{command}`" for command in others)])
         case _:
             return f"`lockstitch resume {thread}` checks again, `lockstitch cancel {thread}` cancels it"
+
+
+def reply_commands(name: str, kind: str, call_id: str | None) -> list[str]:
+    """Return the commands that reply to a wait.
+
+    Args:
+        name: Key, id or short id of the thread.
+        kind: Kind of the wait.
+        call_id: Id or key of the call. None: the only call that waits.
+    """
+    thread = shlex.quote(one_line(name))
+    call = "" if call_id is None else f" {shlex.quote(one_line(call_id))}"
+    if kind == ApprovalWait.KIND:
+        return [f"lockstitch approve {thread}{call}", f"lockstitch deny {thread}{call}"]
+    if kind == InDoubtWait.KIND:
+        return [f'lockstitch settle {thread}{call} --done "result"', "… --redo"]
+    if kind == FrontendToolWait.KIND:
+        return [f'lockstitch submit {thread}{call} --result "…"']
+    option = f" --call{call}" if call else ""
+    return [f'lockstitch answer {thread}{option} "…"']
 
 
 _COLOURS = {
@@ -78,6 +95,19 @@ _COLOURS = {
     "failed": "red",
     "cancelled": "dim",
 }
+
+
+def shown_id(out: Output, value: UUID | str) -> str:
+    """Return an id for a table: its short form on a terminal, the whole id in a pipe. Commands accept both."""
+    return str(value) if out.width is None else short_id(value)
+
+
+def reason_of(overview: Overview) -> str:
+    """Return the reason why a thread failed, on one line. Empty if it did not fail."""
+    if overview.thread.status != "failed":
+        return ""
+    result = overview.thread.result or {}
+    return one_line(overview.error or str(result.get("error") or ""))
 
 
 def status(record: Thread | Run) -> Text:
@@ -146,13 +176,26 @@ COLUMNS = [
 ]
 
 
-def rows(nodes: Sequence[Node], now: datetime) -> Iterator[list[str | Text]]:
-    """Yield one row per thread, with children below their parent."""
+TOOL_COLUMN = [TableColumn("IN TOOL", flexible=True)]
+"""The column that `rows` adds for `tools`."""
+
+
+def rows(
+    out: Output, nodes: Sequence[Node], now: datetime, tools: Mapping[UUID, Sequence[str]] | None = None
+) -> Iterator[list[str | Text]]:
+    """Yield one row per thread, with children below their parent.
+
+    Args:
+        out: Output of the command.
+        nodes: Trees of threads.
+        now: Time from which ages count.
+        tools: Tools that each thread executes now. None: no column for them.
+    """
     for root in nodes:
         for node, place in root.walk():
             thread = node.thread
             yield [
-                Text(branch(place), style="dim") + Text(str(thread.id)),
+                Text(branch(place), style="dim") + Text(shown_id(out, thread.id)),
                 status(thread),
                 tasks_done(thread),
                 f"{thread.position:,}",
@@ -162,6 +205,7 @@ def rows(nodes: Sequence[Node], now: datetime) -> Iterator[list[str | Text]]:
                 f"{thread.kind} {one_line(thread.agent)}".strip(),
                 Text(name_of(thread)),
                 Text(waits_since(thread, now), style="yellow"),
+                *([] if tools is None else [Text(", ".join(map(one_line, tools.get(thread.id, ()))), style="cyan")]),
             ]
 
 

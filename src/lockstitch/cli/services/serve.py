@@ -15,7 +15,7 @@ from rich.text import Text
 
 from lockstitch.agents import App
 from lockstitch.cli import stdio
-from lockstitch.cli.errors import INTERRUPTED
+from lockstitch.cli.exit_codes import ExitCode
 from lockstitch.cli.session import Session
 from lockstitch.errors import LockstitchError, Refused
 from lockstitch.server import Settings, create_app
@@ -72,7 +72,7 @@ class Service:
         return self._code
 
     def interrupted(self) -> None:
-        self._code = INTERRUPTED
+        self._code = ExitCode.INTERRUPTED
 
     def stop_streams(self) -> None:
         """End the event streams. Otherwise the server would wait for their clients."""

@@ -1,6 +1,7 @@
 """`Shell`: interactive SQL statements over the core tables or a lens, each ended by `;`."""
 
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -21,9 +22,12 @@ CORE: Final[tuple[type[Record], ...]] = (Thread, Run, Stitch, Delivery, Worker, 
 
 HELP: Final = """\
 A statement ends with ; and can span several lines. Only reading is possible.
-  \\lens NAME   query a lens; without a name, the core tables
-  \\tables      list the tables with their columns
-  \\q           quit"""
+  .tables          list the tables
+  .schema [TABLE]  list the columns of a table, or of all tables
+  .lens [NAME]     query a lens; without a name, the core tables
+  .help            show this text
+  .quit            quit
+A backslash instead of the dot also works."""
 
 REMEMBERED: Final = 1000
 """Maximum number of lines in the history file."""
@@ -50,8 +54,8 @@ class Shell:
         self._ask = ask
 
     def run(self) -> None:
-        """Read statements until \\q or the end of the input. Ctrl-C discards an incomplete statement."""
-        self._out.note("Statements end with ; and can only read. \\? shows the commands.")
+        """Read statements until .quit or the end of the input. Ctrl-C discards an incomplete statement."""
+        self._out.note("Statements end with ; and can only read. .help shows the commands.")
         with _history():
             started = ""
             while True:
@@ -64,10 +68,10 @@ class Shell:
                 except EOFError:
                     self._out.line()
                     return
-                if not started and line.strip().startswith("\\"):
-                    if line.split()[0] in ("\\q", "\\quit"):
+                if not started and is_command(line):
+                    if line.split()[0][1:] in ("q", "quit", "exit"):
                         return
-                    self._report_errors(lambda line=line: self._command(*line.split()))
+                    self._report_errors(lambda line=line: self.command(line))
                     continue
                 started = f"{started}{line}\n" if started or line.strip() else ""
                 if sqlite3.complete_statement(started):
@@ -87,36 +91,90 @@ class Shell:
 
     def _answer(self, statement: str) -> None:
         asking = self._options
-        answer = self._store.sql(
-            statement, limit=asking.limit, seconds=asking.seconds, lens=asking.lens, force=asking.force
-        )
+        answer = ask(self._store, statement, asking)
         output.show(self._out, answer, asking.form)
         if answer.truncated:
             self._out.note(truncation_note(answer, asking.limit))
 
-    def _command(self, name: str, *values: str) -> None:
-        if name == "\\lens" and len(values) <= 1:
+    def command(self, line: str) -> None:
+        """Execute a command such as `.tables`. Raises `Refused` if it is not known."""
+        name, *values = line.split()
+        word = name[1:]
+        if word == "lens" and len(values) <= 1:
             self._options = replace(self._options, lens=catalog.check(values[0]) if values else None)
+        elif name == ".tables" and not values:
+            self._print(table_names(self._store, self._options.lens))
         elif name == "\\tables" and not values:
-            for table, names in self._tables():
-                self._out.line(f"{table}: {', '.join(names)}")
-        elif name in ("\\?", "\\help"):
+            self._schema(None)
+        elif word == "schema" and len(values) <= 1:
+            self._schema(values[0].removesuffix(";") if values else None)
+        elif word in ("?", "h", "help"):
             self._out.line(HELP)
         else:
-            raise Refused(f"{' '.join((name, *values))} is not a command. \\? shows the commands.")
+            raise Refused(f"{' '.join((name, *values))} is not a command. .help shows the commands.")
 
-    def _tables(self) -> Generator[tuple[str, list[str]]]:
-        if self._options.lens is None:
-            for kind in CORE:
-                yield kind.table, [name for name, _ in columns(kind)]
+    def _print(self, names: list[str]) -> None:
+        if self._options.form == "json":
+            self._out.json(names)
             return
-        with self._store.lens(self._options.lens) as connection:
-            parts = self._store.lens_sql(self._options.lens, "postgres")
-            for view in catalog.views(self._options.lens, parts):
-                if view.startswith("lens_"):
-                    continue  # helper views that the tables of a lens use
-                described: Any = connection.execute(f"SELECT * FROM {view} LIMIT 0").description
-                yield view, [column[0] for column in described]
+        for name in names:
+            self._out.line(name)
+
+    def _schema(self, table: str | None) -> None:
+        tables = dict(_tables(self._store, self._options.lens))
+        if table is not None and table not in tables:
+            raise Refused(f"Table {table} does not exist. The tables are: {', '.join(tables)}.")
+        chosen = tables if table is None else {table: tables[table]}
+        if self._options.form == "json":
+            self._out.json(chosen)
+            return
+        for name, names in chosen.items():
+            if table is None:
+                self._out.line(f"{name}: {', '.join(names)}")
+            else:
+                for column, kind in names.items():
+                    self._out.line(f"{column}  {kind}".rstrip())
+
+
+def is_command(line: str) -> bool:
+    """True if a line is a command of the shell and no statement."""
+    return line.strip().startswith((".", "\\"))
+
+
+_UNKNOWN_TABLE: Final = re.compile(r'no such table: (?:\w+\.)?(\w+)|relation "(?:\w+\.)?(\w+)" does not exist')
+
+
+def ask(store: SyncStore, statement: str, asking: QueryOptions) -> QueryResult:
+    """Run a statement. The error about an unknown table lists the known ones."""
+    try:
+        return store.sql(statement, limit=asking.limit, seconds=asking.seconds, lens=asking.lens, force=asking.force)
+    except Refused as exc:
+        unknown = _UNKNOWN_TABLE.search(str(exc))
+        if unknown is None:
+            raise
+        known = ", ".join(table_names(store, asking.lens))
+        of_lens = f" of lens {asking.lens}" if asking.lens else ""
+        raise Refused(f"Table {unknown[1] or unknown[2]} does not exist. The tables{of_lens} are: {known}.") from exc
+
+
+def table_names(store: SyncStore, lens: str | None) -> list[str]:
+    """Return the names of the core tables, or of the tables of a lens."""
+    if lens is None:
+        return [kind.table for kind in CORE]
+    # Views whose names start with lens_ are helpers of the tables of a lens.
+    return [view for view in catalog.views(lens, store.lens_sql(lens, "postgres")) if not view.startswith("lens_")]
+
+
+def _tables(store: SyncStore, lens: str | None) -> Generator[tuple[str, dict[str, str]]]:
+    """Yield the tables with the types of their columns. The columns of a lens have no types."""
+    if lens is None:
+        for kind in CORE:
+            yield kind.table, {name: column.name.lower() for name, column in columns(kind)}
+        return
+    with store.lens(lens) as connection:
+        for view in table_names(store, lens):
+            described: Any = connection.execute(f"SELECT * FROM {view} LIMIT 0").description
+            yield view, {column[0]: "" for column in described}
 
 
 def truncation_note(answer: QueryResult, limit: int, advice: str = "") -> str:

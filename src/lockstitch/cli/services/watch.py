@@ -44,7 +44,10 @@ def dashboard_view(session: Session, dashboard: Dashboard, width: int | None) ->
         rows = [_worker(dashboard, worker) for worker in dashboard.workers]
         lines += [Text(), *lay_out(_WORKERS, rows, width)]
     if dashboard.trees:
-        lines += [Text(), *lay_out(threads.COLUMNS, list(threads.rows(dashboard.trees, dashboard.at)), width)]
+        tools = dashboard.tools or None
+        columns = [*threads.COLUMNS, *(threads.TOOL_COLUMN if tools else ())]
+        rows = list(threads.rows(session.out, dashboard.trees, dashboard.at, tools))
+        lines += [Text(), *lay_out(columns, rows, width)]
     for tree in dashboard.trees:
         for node, _ in tree.walk():
             if node.thread.status == "running" and node.thread.tasks:
@@ -58,7 +61,8 @@ def _header(session: Session, dashboard: Dashboard) -> Text:
 
 
 def _sums(dashboard: Dashboard) -> Text:
-    counted = [Text(f"{dashboard.counts[word]:,} ") + status_word(word) for word in OPEN]
+    counts = {**{word: dashboard.counts[word] for word in OPEN}, "failed": dashboard.failed}
+    counted = [Text(f"{number:,} ") + status_word(word) for word, number in counts.items()]
     spent = [f"{cost(dashboard.cost_today) or '$0'} today", f"{cost(dashboard.cost_shown) or '$0'} shown here"]
     return Text(" · ").join([*counted, *map(Text, spent)])
 

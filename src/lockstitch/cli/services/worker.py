@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.text import Text
 
 from lockstitch.cli import stdio
-from lockstitch.cli.errors import INTERRUPTED, warnings_to_stderr
+from lockstitch.cli.errors import warnings_to_stderr
+from lockstitch.cli.exit_codes import ExitCode
 from lockstitch.cli.render.output import cost, one_line, plural
 from lockstitch.cli.render.threads import reasons, status_word
 from lockstitch.cli.session import Session
@@ -99,7 +100,7 @@ class WorkerProcess:
 
     def _stop(self, number: int) -> None:
         if number == signal.SIGINT:
-            self._code = INTERRUPTED
+            self._code = ExitCode.INTERRUPTED
         assert self._task is not None
         if self._stopping or self._loop is None:
             self._stopping = True

@@ -230,16 +230,13 @@ def _llm_call(
         "first_token_ms": model_attempt.first_token_ms or None,
     }
     data |= {name: value for name, value in optional.items() if value is not None}
-    reference: Json = {"sha256": context.digest(request)}
-    if request.parameters != context.parameters:
-        reference["parameters"] = request.parameters
     return session.entry(
         "llm_call",
         name=request.model,
         status=response.stop_reason,
         step_number=step,
         message=response.message if response.message.get("content") else None,
-        data={**data, "request": reference, **_cost_data(cost)},
+        data={**data, "request": _reference(context, request), **_cost_data(cost)},
         duration_ms=model_attempt.duration_ms,
         messages_count=len(request.messages),
         estimated_tokens=session.tokens,
@@ -339,6 +336,12 @@ def _started(context: RunContext, request: ModelRequest) -> Entry:
     )
 
 
+def _reference(context: RunContext, request: ModelRequest) -> Json:
+    """Return the digest of a request, and its parameters if they are not those of the run."""
+    changed = request.parameters != context.parameters
+    return {"sha256": context.digest(request), **({"parameters": request.parameters} if changed else {})}
+
+
 def _api_error(context: RunContext, request: ModelRequest, exc: ProviderError, attempts: int) -> Entry:
     data: Json = {
         "type": "ProviderError",
@@ -347,6 +350,8 @@ def _api_error(context: RunContext, request: ModelRequest, exc: ProviderError, a
         "status": exc.status,
         "attempts": attempts,
     }
+    if request.purpose is None:
+        data["request"] = _reference(context, request)
     return context.session.entry("api_error", name=request.model, status=exc.kind, step_number=request.step, data=data)
 
 

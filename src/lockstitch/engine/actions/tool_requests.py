@@ -1,8 +1,11 @@
 """Apply the requests of a tool call (children, waits, tasks, end) within the limits of the thread tree."""
 
+from contextlib import suppress
+
 from lockstitch.engine.decision.snapshot import Call
 from lockstitch.engine.ports.tool import ToolFailed, ToolRequests
 from lockstitch.engine.session.run_context import RunContext
+from lockstitch.errors import NotFound
 from lockstitch.model import Json
 from lockstitch.model.delivery import reporting_lane
 
@@ -23,13 +26,28 @@ def refusal(context: RunContext, requests: ToolRequests) -> ToolFailed | None:
             f"The child thread was not created: this thread is at depth {head.depth}, and the maximum depth is "
             f"{definition.max_depth}. Do the work in this thread."
         )
-    open_children = head.pending_children + context.session.spawning + len(requests.children)
+    spawning = context.session.spawning
+    open_children = head.pending_children + len(spawning) + len(requests.children)
     if open_children > definition.max_children:
         return ToolFailed(
             f"The child thread was not created: a thread may have at most {definition.max_children} open children. "
             "Wait until some of them have ended, then try again."
         )
-    return None
+    keys = [child.key for child in (*spawning, *requests.children) if child.key is not None]
+    return next((_key_taken(key) for key in keys if keys.count(key) > 1), None)
+
+
+async def check_keys(context: RunContext, requests: ToolRequests) -> None:
+    """Raise `ToolFailed` if another thread has the key of a child. Its commit would fail in every attempt."""
+    session = context.session
+    for key in [child.key for child in requests.children if child.key is not None]:
+        with suppress(NotFound):
+            await session.store.in_project(session.head.project).thread(key)
+            raise _key_taken(key)
+
+
+def _key_taken(key: str) -> ToolFailed:
+    return ToolFailed(f"The child thread was not created: another thread has the key {key}.")
 
 
 async def resolve_wait(context: RunContext, requests: ToolRequests) -> None:

@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from lockstitch.engine.actions.model import tool_model_call
 from lockstitch.engine.actions.output import keep_file
-from lockstitch.engine.actions.tool_requests import apply_requests, check_budget, refusal, resolve_wait
+from lockstitch.engine.actions.tool_requests import apply_requests, check_budget, check_keys, refusal, resolve_wait
 from lockstitch.engine.decision.decide import IN_DOUBT
 from lockstitch.engine.decision.in_doubt import doubt_of, with_doubts
 from lockstitch.engine.decision.snapshot import Call
@@ -232,6 +232,7 @@ async def _run(run_context: RunContext, call: Call, progress: _Progress) -> Tool
             raise asyncio.CancelledError from None
         finished = True
         await check_budget(run_context, context.requests)
+        await check_keys(run_context, context.requests)
         await resolve_wait(run_context, context.requests)
         for file in context.files:
             files += await keep_file(run_context, file, step=call.step)
@@ -253,15 +254,18 @@ class _FinishedLate(BaseException):
         self.problem = problem
 
 
-class _OutOfTime(TimeoutError):
-    """The tool exceeded its time limit and was cancelled."""
+class ToolTimeout(ToolFailed):
+    """The tool exceeded its time limit and was cancelled. Whether it took effect is unknown."""
+
+    def __init__(self, limit: float | None) -> None:
+        super().__init__(f"The tool did not end within {limit} seconds.", unknown=True)
 
 
 async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
     """Return the result of a tool. It runs in a separate task, so that a tool that does not end blocks nothing else,
     and a tool that cancels itself is distinguished from a cancelled run.
 
-    Raises `_OutOfTime` if the tool exceeds its time limit, and `_FinishedLate` if the caller is cancelled and the tool
+    Raises `ToolTimeout` if the tool exceeds its time limit, and `_FinishedLate` if the caller is cancelled and the tool
     finishes nevertheless.
     """
     task = asyncio.create_task(_without_system_exit(work))
@@ -279,7 +283,7 @@ async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
         raise
     await _cancel_tool(task)
     if not task.done() or (task.cancelled() and task.cancelling()):
-        raise _OutOfTime(f"The tool did not end within {limit} seconds.")
+        raise ToolTimeout(limit)
     if task.cancelled():
         raise ToolFailed("The tool was cancelled.")
     return task.result()
@@ -335,7 +339,8 @@ def _record_outcome(context: RunContext, outcome: ToolOutcome) -> None:
         data: Json = {"type": kind, "message": text}
         entries.append(session.entry("tool_error", name=call.name, call_id=call.id, call_index=call.index, data=data))
     tool_definition = context.config.definition.tool(call.name)
-    doubtful = isinstance(problem, _OutOfTime) and tool_definition is not None and tool_definition.effect != "safe"
+    unknown = isinstance(problem, ToolFailed) and problem.unknown
+    doubtful = unknown and tool_definition is not None and tool_definition.effect != "safe"
     if (
         doubtful
         and tool_definition is not None

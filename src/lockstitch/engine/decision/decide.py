@@ -424,7 +424,7 @@ def _lacks_tools(pause: Pause) -> bool:
 
 def _wants_title(config: RunConfig, snapshot: RunSnapshot) -> bool:
     head, run = snapshot.head, snapshot.run
-    if not config.definition.title or head.title or head.kind != "chat" or run is None or run.lane is not None:
+    if not config.writes_title or head.title or head.kind != "chat" or run is None or run.lane is not None:
         return False
     return not any(stitch.data.get("purpose") == "title" for stitch in snapshot.after_response)
 

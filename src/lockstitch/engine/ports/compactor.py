@@ -68,8 +68,14 @@ class Compactor(Protocol):
         ...
 
     async def compact(self, compaction_input: CompactionInput, summarize: Summarize) -> CompactionResult | None:
-        """Return the reduced context, or None if nothing can be removed. If it raises, the run continues with the full
-        context."""
+        """Return the reduced context, or None if nothing can be removed.
+
+        If it raises, the run continues with the full context.
+
+        Args:
+            compaction_input: Stitches and tokens of the context.
+            summarize: Lets the model summarise messages.
+        """
         ...
 
 

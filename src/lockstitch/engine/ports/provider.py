@@ -32,19 +32,26 @@ class ModelRequest:
     """
 
     model: str
+    """Name of the model at the provider."""
     messages: Sequence[Message]
+    """The context."""
     system: str | None = None
+    """The system text."""
     tools: Sequence[Json] = ()
     """[{name, description, input_schema}]"""
     tool_choice: Literal["auto", "none"] = "auto"
     """`none` if the model must not call tools. The tools are sent in any case, because a provider may refuse their
     results otherwise."""
     max_tokens: int = 2048
+    """Maximum number of output tokens."""
     thinking_tokens: int = 0
+    """Token budget for thinking; 0 turns it off."""
     server_tools: Sequence[Json] = ()
     """Tools that the provider executes, sent unchanged after the other tools."""
     beta_headers: Sequence[str] = ()
+    """Beta features to request."""
     container_id: str | None = None
+    """Container of an earlier code execution of the thread."""
     output_schema: Json | None = None
     """The JSON schema of the answer."""
     api_kwargs: Json = field(default_factory=dict[str, Any])
@@ -52,6 +59,7 @@ class ModelRequest:
     timeout: float = 600.0
     """Seconds without data from the provider after which the call fails. A long answer may take longer in total."""
     turn: int = 1
+    """The number of the turn."""
     step: int = 1
     """The number of the step; 0 for a call outside the loop."""
     attempt: int = 0
@@ -86,9 +94,13 @@ class Usage(NamedTuple):
     """Tokens of one call. `input_tokens` includes tokens read from and written to the cache."""
 
     input_tokens: int = 0
+    """All input tokens."""
     output_tokens: int = 0
+    """Output tokens."""
     cache_read_tokens: int = 0
+    """Input tokens that were read from the cache."""
     cache_write_tokens: int = 0
+    """Input tokens that were written to the cache."""
 
 
 NO_USAGE: Final = Usage()
@@ -99,14 +111,19 @@ class Response:
     """The response of a model: one assistant message, the reason why it ended, and its usage."""
 
     message: Message
+    """The assistant message."""
     stop_reason: StopReason
+    """Why the response ended."""
     usage: Usage = NO_USAGE
+    """Tokens of the call."""
     finish_reason: str | None = None
     """The provider's own word for `stop_reason`."""
     response_id: str | None = None
+    """Id that the provider gave the response."""
     model: str | None = None
     """The model that answered, by the provider's name."""
     container_id: str | None = None
+    """Container of a code execution."""
 
 
 ChunkKind = Literal["text", "thinking", "citation", "tool_call", "server_tool_call", "server_tool_result", "raw"]
@@ -117,7 +134,9 @@ class Chunk(NamedTuple):
     """A part of a response: a delta of text or thinking, or a complete block."""
 
     kind: ChunkKind
+    """Kind of the chunk."""
     text: str = ""
+    """The delta of text or thinking."""
     data: Json = {}
     """tool_call, server_tool_call and server_tool_result: the block. citation: the citation. raw: the event."""
 
@@ -126,8 +145,11 @@ class Download(NamedTuple):
     """A file that a provider stores."""
 
     filename: str
+    """Name of the file."""
     content: bytes
+    """The content."""
     mime_type: str | None = None
+    """Media type, if known."""
 
 
 class Provider(Protocol):

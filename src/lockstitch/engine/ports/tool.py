@@ -80,7 +80,17 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
 class ToolFailed(LockstitchError):
-    """Raise this in a tool to return exactly this message to the model as an error."""
+    """Raise this in a tool to return exactly this message to the model as an error.
+
+    Args:
+        message: Message for the model.
+        unknown: True if the call may have taken effect, for example because the connection was lost after the request.
+            A call of a tool that is not `safe` is then in doubt, and `on_doubt` of the tool applies.
+    """
+
+    def __init__(self, message: str | None = None, *, unknown: bool = False) -> None:
+        super().__init__(message or "The tool failed without a message.")
+        self.unknown = unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +201,7 @@ class ToolContext:
             agent: Name of the agent that executes the child. None: the agent of this thread.
             tasks: Task list of the child.
             wait: Wait for the child before the next model call.
-            key: Name of the child, unique within its project.
+            key: Name of the child, unique within its project. If another thread has it, the tool call fails.
             title: Title of the child for lists.
             priority: Claim priority of the child. None: the priority of this thread.
             extras: Additional data of an application.

@@ -77,7 +77,8 @@ class RunContext:
         run = self.session.open_run
         return replace(
             self.first_request(run.state.get("container_id")),
-            messages=self.session.messages,
+            # A copy, because the context grows, and a provider may keep its request.
+            messages=list(self.session.messages),
             tool_choice="none" if final else "auto",
             turn=run.turn,
             step=step + int(run.state.get("asked_before") or 0),

@@ -167,8 +167,8 @@ class RunSession:
         return Entry(type=kind, run_id=run.id, lane=self.lane, **fields)
 
     @property
-    def spawning(self) -> int:
-        """The number of children that the next commit creates."""
+    def spawning(self) -> list[Thread]:
+        """The children that the next commit creates."""
         return self.thread_session.buffered_children
 
     def spawn(self, child: Thread, entry: Entry) -> None:

@@ -126,9 +126,9 @@ class ThreadSession:
         return list(self._buffer)
 
     @property
-    def buffered_children(self) -> int:
-        """The number of children that the next commit creates."""
-        return sum(stitch.id in self._children for stitch in self._buffer)
+    def buffered_children(self) -> list[Thread]:
+        """The children that the next commit creates."""
+        return [self._children[stitch.id] for stitch in self._buffer if stitch.id in self._children]
 
     def buffer(self, entry: Entry, child: Thread | None = None) -> Stitch:
         """Buffer an entry, and the child that its commit creates. Return the stitch that the entry becomes.
@@ -269,8 +269,7 @@ class ThreadSession:
                 update.new_runs.append(lane.run)
             elif lane.stored_run is not None and (changes := _changes(lane)):
                 update.run_updates.append((lane.stored_run, changes))
-        children = [self._children[stitch.id] for stitch in self._buffer if stitch.id in self._children]
-        transaction.new_threads += [self.head] if self.new else children
+        transaction.new_threads += [self.head] if self.new else self.buffered_children
 
     def _on_committed(self, committed: Committed, lanes: Sequence[tuple[RunView, Run, bool]]) -> None:
         """Take over the head and the runs of a commit.

@@ -11,6 +11,7 @@ another project cannot reach its records.
 import asyncio
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
@@ -57,14 +58,14 @@ def file_of_attachment(attachment: Attachment, row: Stitch, now: datetime) -> li
 def feedback(
     span_feedback: SpanFeedback, names: MirrorIds, project: str, source: str, row: Stitch | None, now: datetime
 ) -> Feedback:
-    """Return the feedback on a span. If the span is not known yet, the feedback has no thread."""
+    """Return the feedback on a span. If the span is not known yet, the feedback has no thread until it arrives."""
     at = parse_time(span_feedback.at) if span_feedback.at else now
     return Feedback(
         id=names.feedback(span_feedback.id),
         project=project,
         thread_id=row.thread_id if row else None,
         run_id=row.run_id if row else None,
-        stitch_id=row.id if row else None,
+        stitch_id=names.span(span_feedback.span_id) if span_feedback.span_id else None,
         name=part(span_feedback.key) or "feedback",
         score=span_feedback.score,
         value=span_feedback.value,
@@ -170,6 +171,7 @@ class SpanIngest:
             if not batch.again:
                 break
         await self._keep(others, outcome)
+        await self._link_feedback(outcome.rows)
         return outcome
 
     async def _write_with_retries(self, batch: Batch, outcome: BatchOutcome) -> TraceAssignment:
@@ -366,6 +368,21 @@ class SpanIngest:
             else:
                 records += file_of_attachment(item, row, now)
         await self._store.mirrors.put_side_records(records)
+        early = [record.stitch_id for record in records if isinstance(record, Feedback) and record.thread_id is None]
+        # Another writer may have stored the span since it was looked up.
+        await self._link_feedback((await self._store.mirrors.stitches(filter(None, early))).values())
+
+    async def _link_feedback(self, rows: Iterable[Stitch]) -> None:
+        """Set thread and run of feedback that arrived before its span."""
+        spans = {row.id: row for row in rows}
+        linked: list[Record] = [
+            record.changed(thread_id=spans[record.stitch_id].thread_id, run_id=spans[record.stitch_id].run_id)
+            for record in await self._store.mirrors.early_feedback(self._store.project, spans)
+            if record.stitch_id is not None
+        ]
+        # Refused: the thread was deleted since. The feedback still names its span.
+        with suppress(Refused):
+            await self._store.mirrors.put_side_records(linked)
 
     async def _earlier(self, others: Sequence[Attachment | SpanFeedback]) -> dict[UUID, Feedback]:
         """Return the stored feedback that is to be changed."""

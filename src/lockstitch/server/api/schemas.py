@@ -41,6 +41,7 @@ TimeParam = Annotated[AwareDatetime, AfterValidator(_sensible)]
 """A time with a time zone."""
 
 ThreadRefParam = Annotated[TextParam, Path(description="A thread's id or key.", max_length=300)]
+"""A parameter of a path: the id or the key of a thread."""
 RunRef = Annotated[TextParam, Path(description="A run's id, or its id in the source system.", max_length=300)]
 Id = Annotated[UUID, Path()]
 Limit = Annotated[int, Query(ge=1, le=1000)]
@@ -54,6 +55,7 @@ MessageId = Annotated[TextParam, Field(min_length=1, max_length=MESSAGE_ID_CHARS
 IdempotencyKey = Annotated[
     MessageId | None, Header(description="The id of the message, as an alternative to message_id.")
 ]
+"""The header `Idempotency-Key`: the id of a message."""
 
 
 class Body(BaseModel):

@@ -95,7 +95,7 @@ async def threads(
     shown = matches[:limit]
     return ExactJSON(
         {
-            "threads": [{**overview.as_json(), **_more(overview.thread)} for overview in await store.overview(shown)],
+            "threads": [overview.as_json() for overview in await store.overview(shown)],
             "next": str(shown[-1].id) if len(matches) > limit else None,
         }
     )
@@ -152,9 +152,7 @@ async def tree(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
 async def children(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
     """List the children of a thread with totals of their runs."""
     threads = await caller.store.children(await _known(caller.store, ref))
-    return ExactJSON(
-        [{**overview.as_json(), **_more(overview.thread)} for overview in await caller.store.overview(threads)]
-    )
+    return ExactJSON([overview.as_json() for overview in await caller.store.overview(threads)])
 
 
 @router.get("/{ref}/ancestors", response_model=list[responses.Thread])
@@ -239,13 +237,3 @@ async def _known(store: Store, ref: str) -> Thread:
     head = await store.thread(ref)
     add_log_fields(thread=head.id)
     return head
-
-
-def _more(thread: Thread) -> Json:
-    """Return additional fields of list rows, so clients need no request per row."""
-    return {
-        "title": thread.title,
-        "goal": thread.goal,
-        "user_id": thread.user_id,
-        "parent_id": str(thread.parent_id) if thread.parent_id else None,
-    }

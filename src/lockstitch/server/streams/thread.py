@@ -42,11 +42,14 @@ _ALL: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class StreamItem:
-    """An item of a stream. `beat` keeps an idle connection open."""
+    """An event of a thread. `beat` keeps an idle connection open."""
 
     kind: Literal["stitch", "delta", "status", "end", "beat"]
+    """The kind of the event."""
     data: Json
+    """The event as JSON; see "Follow a thread" in the reference of the HTTP API."""
     stitch: Stitch | None = None
+    """The stitch of a `stitch` event; else None."""
 
 
 def is_idle(head: Thread) -> bool:

@@ -5,6 +5,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import datetime
+from uuid import UUID
 
 from lockstitch.backend import Commit, Find, ThreadChange, Where
 from lockstitch.errors import Conflict, NotFound, Refused, ThreadHeld
@@ -54,17 +55,40 @@ async def _purge_old(store: StoreCore, before: datetime | None) -> int:
     return number
 
 
+async def preview(store: StoreCore, before: datetime | None, user_id: str | None) -> list[Thread]:
+    """Return the threads that `purge` would delete now. See `Store.purge_preview`."""
+    chosen: dict[UUID, Thread] = {}
+    if user_id is not None:
+        async for head in threads(store, Where("user_id", "=", user_id)):
+            chosen |= {thread.id: thread for thread in await _tree_or_none(store, head)}
+        return list(chosen.values())
+    now = store.clock.now()
+    conditions = [Where("expires_at", "<=", now), *([Where("created_at", "<", before)] if before else [])]
+    for due in conditions:
+        async for root in threads(store, due, Where("parent_id", "is null")):
+            tree = await _tree_or_none(store, root)
+            if tree and _is_due(tree, before, now):
+                chosen |= {thread.id: thread for thread in tree}
+    return list(chosen.values())
+
+
 async def _purge_tree(store: StoreCore, root: Thread, before: datetime | None, now: datetime) -> int:
     """Delete a tree if it is old or expired and no thread of it executes. Return the number of threads."""
     tree = await _tree_or_none(store, root)
     if not tree:
         return 0  # another purge has deleted it
-    expired = root.expires_at is not None and root.expires_at <= now
-    old = before is not None and all(thread.updated_at < before for thread in tree)
-    if not (expired or old) or not all(map(at_rest, tree)):
+    if not _is_due(tree, before, now):
         return 0
     # False: the tree has changed since, or another purge has deleted it.
     return len(tree) if await _delete_counted(store, tree) else 0
+
+
+def _is_due(tree: list[Thread], before: datetime | None, now: datetime) -> bool:
+    """True if a tree is old or expired and no thread of it executes. The root is the first thread."""
+    root = tree[0]
+    expired = root.expires_at is not None and root.expires_at <= now
+    old = before is not None and all(thread.updated_at < before for thread in tree)
+    return (expired or old) and all(map(at_rest, tree))
 
 
 async def _purge_user(store: StoreCore, user_id: str, force: bool) -> int:

@@ -217,10 +217,10 @@ class LogQueries:
         return turns[:limit]
 
     async def request(self, stitch: Stitch, head: Thread) -> Json:
-        """Return the exact request of a model call. It is rebuilt, and checked against the hash of the sent request."""
+        """Return the request of a model call, also of a failed one. It is rebuilt and compared with the stored hash."""
         own: Json | None = stitch.data.get("request")
-        if stitch.type != "llm_call" or own is None:
-            raise NotFound(f"Stitch {stitch.id} is a {stitch.type} and has no request.")
+        if stitch.type not in ("llm_call", "api_error") or own is None:
+            raise NotFound(f"Stitch {stitch.id} of type {stitch.type} has no request.")
         stored: Json = {**(await self._common_request(stitch, head)), **own}
         system = await self._optional_text(stored.get("system"))
         tools_text = await self._optional_text(stored.get("tools"))

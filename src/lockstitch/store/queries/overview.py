@@ -40,6 +40,10 @@ class Overview:
             "waiting_for": thread.waiting_for,
             "agent": thread.agent,
             "version": thread.version,
+            "title": thread.title,
+            "goal": thread.goal,
+            "user_id": thread.user_id,
+            "parent_id": str(thread.parent_id) if thread.parent_id else None,
             "position": thread.position,
             "runs": self.runs,
             "usage": self.usage,
@@ -114,8 +118,6 @@ class Node:
             thread = node.thread
             rows[thread.id] = {
                 **node.overview.as_json(),
-                "parent_id": str(thread.parent_id) if thread.parent_id else None,
-                "goal": thread.goal,
                 "tasks": thread.tasks,
                 "children": [],
             }

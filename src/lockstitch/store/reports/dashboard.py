@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from lockstitch.backend import Find, Where
-from lockstitch.model import TERMINAL_STATUSES, Json, Run, Thread, Worker, format_time
+from lockstitch.model import TERMINAL_STATUSES, Json, Run, Stitch, Thread, Worker, format_time, tool_uses
 from lockstitch.model.wait import without_next_message
 from lockstitch.store.core import StoreCore
 from lockstitch.store.queries.overview import Node, build_trees, overviews, trees
@@ -80,6 +80,10 @@ OPEN: Final = ("running", "waiting", "pending")
 """Statuses of threads that have not ended."""
 
 
+NATIVE_KINDS: Final = ("chat", "goal", "task")
+"""Kinds of threads that Lockstitch executes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dashboard:
     """A snapshot of a store."""
@@ -88,6 +92,10 @@ class Dashboard:
     """Time of the snapshot."""
     counts: dict[str, int]
     """Number of open threads by status."""
+    failed: int
+    """Number of failed threads, without imported traces."""
+    tools: dict[UUID, list[str]]
+    """Tools that running threads execute now, by thread."""
     trees: list[Node]
     """Trees of the running threads and of those that wait for more than their next message."""
     workers: list[Worker]
@@ -109,7 +117,9 @@ class Dashboard:
         return {
             "at": format_time(self.at),
             "open": self.counts,
+            "failed": self.failed,
             "threads": [tree.as_json() for tree in self.trees],
+            "tools": {str(thread_id): names for thread_id, names in self.tools.items()},
             "workers": [
                 {
                     "id": str(worker.id),
@@ -146,13 +156,15 @@ class DashboardReader:
         store, now = self._store, self._store.clock.now()
         nodes = await self._trees()
         counts = {word: await store.count(status=word, all_projects=self._all_projects) for word in OPEN}
+        failed = await store.count(status="failed", kind=NATIVE_KINDS, all_projects=self._all_projects)
         threads = [node.thread for tree in nodes for node, _ in tree.walk()]
+        tools = await self._tools([thread for thread in threads if thread.status == "running"])
         workers = await self._workers(now)
         held = await self._held(workers)
         if self._thread_id is not None:
             holders = {thread.worker_id for thread in threads}
             workers = [worker for worker in workers if worker.id in holders]
-        return Dashboard(now, counts, nodes, workers, held, await self._costs.today())
+        return Dashboard(now, counts, failed, tools, nodes, workers, held, await self._costs.today())
 
     async def _trees(self) -> list[Node]:
         store = self._store
@@ -162,6 +174,26 @@ class DashboardReader:
         waiting = await store.threads(status="waiting", limit=MAX_WAITING, all_projects=self._all_projects)
         busy = [thread for thread in waiting if without_next_message(thread.waits)]
         return build_trees(await overviews(store._backend, [*running, *busy]))
+
+    async def _tools(self, running: list[Thread]) -> dict[UUID, list[str]]:
+        """Return the tools whose calls the running threads have not answered yet."""
+        tips = [thread.tip_id for thread in running if thread.tip_id is not None]
+        last = await self._store._backend.find(Find(Stitch, (Where("id", "in", tips),))) if tips else []
+        tools: dict[UUID, list[str]] = {}
+        for stitch in last:
+            calls = tool_uses(stitch.message) if stitch.type == "llm_call" else []
+            if stitch.type == "tool_call" and stitch.reply_to is not None:
+                calls = await self._open_calls(stitch.thread_id, stitch.reply_to)
+            if calls:
+                tools[stitch.thread_id] = [str(call.get("name")) for call in calls]
+        return tools
+
+    async def _open_calls(self, thread_id: UUID, response: int) -> list[Json]:
+        """Return the calls of a response that have no result yet."""
+        stitches = await self._store.find_stitches(thread_id, Where("position", ">=", response))
+        answered = {stitch.call_index for stitch in stitches if stitch.reply_to == response}
+        calls = tool_uses(stitches[0].message) if stitches and stitches[0].type == "llm_call" else []
+        return [call for index, call in enumerate(calls) if index not in answered]
 
     async def _workers(self, now: datetime) -> list[Worker]:
         backend = self._store._backend

@@ -147,6 +147,12 @@ class MirrorStore:
         """Return the feedback with these ids, by id."""
         return {feedback.id: feedback for feedback in await self._among(Feedback, "id", ids)}
 
+    async def early_feedback(self, project: str, stitch_ids: Iterable[UUID]) -> list[Feedback]:
+        """Return the feedback on these stitches that has no thread, because it was received before its span."""
+        ids = sorted(set(stitch_ids))
+        where = (Where("project", "=", project), Where("thread_id", "is null"), Where("stitch_id", "in", ids))
+        return await self._backend.find(Find(Feedback, where)) if ids else []
+
     async def _among(self, kind: type[R], column: str, values: Iterable[UUID]) -> list[R]:
         wanted = sorted(set(values))
         return await self._backend.find(Find(kind, (Where(column, "in", wanted),))) if wanted else []

@@ -256,6 +256,7 @@ CREATE TABLE feedback (
     source text NOT NULL, created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL
 );
 CREATE INDEX feedback_thread ON feedback (thread_id) WHERE thread_id IS NOT NULL;
+CREATE INDEX feedback_early ON feedback (stitch_id) WHERE thread_id IS NULL;
 -- Bodies of trace requests. The server acknowledges a body once it is stored here, and parses it afterwards.
 CREATE TABLE ingest_bodies (
     id uuid PRIMARY KEY, project text NOT NULL, source text NOT NULL, headers json NOT NULL, body bytea NOT NULL,

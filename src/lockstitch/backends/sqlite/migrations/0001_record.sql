@@ -276,6 +276,7 @@ CREATE TABLE feedback (
     source TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL
 );
 CREATE INDEX feedback_thread ON feedback (thread_id) WHERE thread_id IS NOT NULL;
+CREATE INDEX feedback_early ON feedback (stitch_id) WHERE thread_id IS NULL;
 -- Bodies of trace requests. The server acknowledges a body once it is stored here, and parses it afterwards.
 CREATE TABLE ingest_bodies (
     id TEXT PRIMARY KEY, project TEXT NOT NULL, source TEXT NOT NULL, headers TEXT NOT NULL, body BLOB NOT NULL,

@@ -174,9 +174,13 @@ class MarkdownBlock:
     """A paragraph (p), heading (h), list (ul, ol) of items, or code (pre)."""
 
     kind: str
+    """`p`, `h`, `ul`, `ol` or `pre`."""
     items: list[list[MarkdownInline]] = field(default_factory=list[list[MarkdownInline]])
+    """Text of a paragraph or heading as one item, or the items of a list."""
     text: str = ""
+    """Text of a code block."""
     start: int = 1
+    """First number of an ordered list."""
 
 
 def markdown_blocks(text: str) -> list[MarkdownBlock]:

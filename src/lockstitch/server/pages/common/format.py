@@ -5,6 +5,9 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from datetime import UTC, datetime
 from typing import Final, Generic, TypeVar
+from uuid import UUID
+
+from lockstitch.model import short_id
 
 NOTHING: Final = "\N{EN DASH}"
 """Shown instead of a missing number."""
@@ -70,6 +73,7 @@ def day(value: datetime | None) -> str:
 
 
 def day_and_time(value: datetime | None) -> str:
+    """Return a time in UTC as text, such as `1 April 2026, 09:30`; empty for None."""
     return "" if value is None else f"{value.astimezone(UTC):%-d %B %Y, %H:%M}"
 
 
@@ -86,9 +90,9 @@ def thousands(value: float) -> str:
     return f"{value / 1_000_000:.1f}M"
 
 
-def short(value: object) -> str:
-    """Return the first 13 characters of an id."""
-    return str(value)[:13]
+def short(value: UUID | str) -> str:
+    """Return the short form of an id, which commands accept."""
+    return short_id(value)
 
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
-from lockstitch.model import as_id, codec
+from lockstitch.model import as_id, codec, short_id
 from lockstitch.model.format import distinct, plain, shown
 from lockstitch.store import QueryResult
 
@@ -79,7 +79,7 @@ def _cell(value: Any, is_id: bool) -> Cell:
         text = _number(value, exact)
         return Cell(text, exact, False, False)
     if is_id and as_id(exact) is not None:
-        return Cell(exact[:13], exact, True, False)
+        return Cell(short_id(exact), exact, True, False)
     text = exact if len(exact) <= _LONGEST else f"{exact[:_LONGEST]}…"
     return Cell(text, exact if len(exact) <= _LONGEST else exact[: 10 * _LONGEST], False, False)
 

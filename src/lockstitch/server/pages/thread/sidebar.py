@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from lockstitch.errors import NotFound
-from lockstitch.model import ERROR_TYPES, Json, Stitch, Thread
+from lockstitch.model import ERROR_TYPES, Json, Stitch, Thread, short_id
 from lockstitch.model.wait import without_next_message
 from lockstitch.server.pages.common import rows as waiting
 from lockstitch.server.pages.common.content import one_line
@@ -198,7 +198,7 @@ async def side_of(store: Store, head: Thread) -> Sidebar:
         run_cost=last.total_cost if last else None,
         cost=math.fsum(costs) if costs else None,
         cached=runs.usage["cache_read_input_tokens"] / input_tokens if input_tokens else None,
-        holder=str(head.worker_id)[:13] if head.worker_id else "no worker",
+        holder=short_id(head.worker_id) if head.worker_id else "no worker",
     )
 
 
