@@ -6,9 +6,7 @@
 The texts are those of `lockstitch COMMAND --help`.
 """
 
-import argparse
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +15,7 @@ from lockstitch.cli import app as cli
 from lockstitch.cli.app import SECTIONS
 from lockstitch.cli.errors import DEBUG
 from lockstitch.cli.exit_codes import ExitCode
+from tools.generated_page import write_or_check
 
 command: Any = cli.command
 
@@ -151,17 +150,5 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def main() -> None:
-    """Write or check the page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="exit 1 if the page is not current")
-    check = parser.parse_args().check
-    text = page()
-    if not check:
-        PAGE.write_text(text, encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-        sys.exit("docs/reference/cli.md is not current. Run: python -m tools.generate_cli_reference")
-
-
 if __name__ == "__main__":
-    main()
+    write_or_check(PAGE, page(), "tools.generate_cli_reference")

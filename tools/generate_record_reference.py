@@ -7,10 +7,8 @@ The texts are the docstrings of the classes and their fields. A test compares th
 PostgreSQL.
 """
 
-import argparse
 import ast
 import inspect
-import sys
 import textwrap
 from datetime import datetime
 from itertools import pairwise
@@ -41,6 +39,7 @@ from lockstitch.model.side_records import (
     Token,
     WebhookEvent,
 )
+from tools.generated_page import write_or_check
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "reference" / "record.md"
 
@@ -199,17 +198,5 @@ def _type(annotation: Any) -> str:
     return names[annotation]
 
 
-def main() -> None:
-    """Write or check the page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="exit 1 if the page is not current")
-    check = parser.parse_args().check
-    text = page()
-    if not check:
-        PAGE.write_text(text, encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-        sys.exit("docs/reference/record.md is not current. Run: python -m tools.generate_record_reference")
-
-
 if __name__ == "__main__":
-    main()
+    write_or_check(PAGE, page(), "tools.generate_record_reference")

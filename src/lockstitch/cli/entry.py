@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from lockstitch.cli import completing, errors, stdio
+from lockstitch.cli import errors, shell_completion, stdio
 from lockstitch.cli.render.text import one_line
 from lockstitch.cli.stdio import check_encoding, wants_json
 from lockstitch.version import VERSION
@@ -34,8 +34,8 @@ def _invoke(arguments: list[str]) -> int:
         # Needs no parser, whose import takes longer than everything else here.
         sys.stdout.write(f"{NAME} {VERSION}\n")
         return 0
-    if arguments[0] == completing.FLAG:
-        for word, text in completing.candidates(arguments[1:]):
+    if arguments[0] == shell_completion.FLAG:
+        for word, text in shell_completion.candidates(arguments[1:]):
             sys.stdout.write(f"{one_line(word)}\t{one_line(text)}\n")
         return 0
     import typer
