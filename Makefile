@@ -8,6 +8,8 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
+PROJECT := -c constraints.txt -e '.[dev]'
 # This file exists if .venv has the versions of pyproject.toml and constraints.txt.
 STAMP := $(VENV)/.installed
 
@@ -33,8 +35,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "$(PYTHON) cannot create virtual environments. Install its venv package (Debian: python3-venv)."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	@# Python compiles the modules that it imports. To compile all of them takes half a minute.
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# uv needs a third of the time of pip. pip is used if uv cannot be installed or cannot reach the package index.
+	@# Neither compiles the modules, which would take half a minute. Python compiles those that it imports.
+	@$(PIP) -c constraints.txt uv 2>/dev/null && UV_NATIVE_TLS=1 $(BIN)/uv pip install --quiet --python $(BIN)/python $(PROJECT) \
+		|| $(PIP) $(PROJECT)
 	@touch $@
 
 demo: $(STAMP) ## Kill an agent during a payment and resume it
@@ -45,7 +49,7 @@ demo: $(STAMP) ## Kill an agent during a payment and resume it
 
 test: $(STAMP) ## Run the tests on all three backends; install Chromium if it is missing
 	@$(BIN)/python -m tools.browser >/dev/null
-	$(BIN)/python -m pytest -n 4 --dist worksteal --spread-backends $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal --spread-backends $(ARGS)
 
 # One recipe, so that the cheap checks run first and the count last, also with make -j.
 check: $(STAMP) ## Run everything that CI runs: lint, generated files, types, layers, docs, tests, requirements

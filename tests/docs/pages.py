@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.agents.fake_api import Answer, FakeApi, fake_api
+from tests.docs.warm import warm_commands
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -120,16 +121,15 @@ def _execute(session: Session, block: Block, output: str | None) -> None:
     if not block.runs:
         return
     command = _command(session, block)
+    environment = _environment(session, warm="kill" not in block.code)
     if "background" in block.notes:
-        session.processes.append(
-            subprocess.Popen(command, cwd=session.folder, env=_environment(session), start_new_session=True)
-        )
+        session.processes.append(subprocess.Popen(command, cwd=session.folder, env=environment, start_new_session=True))
         _wait_for(session.localized(block.notes["background"]), session.processes[-1])
         return
     done = subprocess.run(
         command,
         cwd=session.folder,
-        env=_environment(session),
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT if "stderr" in block.notes else subprocess.PIPE,
@@ -159,20 +159,23 @@ def _pattern(line: str) -> str:
 def _command(session: Session, block: Block) -> list[str]:
     code = session.localized(block.code)
     if block.language == "python":
-        return [sys.executable, "-c", code]
+        return ["python", "-c", code]
     exported = session.folder / ".exported"
     exported.touch()
     last = "exec " if "background" in block.notes and code.count("\n") == 1 else ""
     return ["bash", "-euo", "pipefail", "-c", f"source {exported}\ntrap 'export -p > {exported}' EXIT\n{last}{code}"]
 
 
-def _environment(session: Session) -> dict[str, str]:
-    scripts = str(Path(sys.executable).parent)
+def _environment(session: Session, *, warm: bool) -> dict[str, str]:
+    """Return the environment of a block. `warm` means that its commands may be forked from a loaded interpreter."""
+    folders = [str(Path(sys.executable).parent), os.environ["PATH"]]
+    if warm:
+        folders.insert(0, str(warm_commands()))
     left_out = ("LOCKSTITCH_", "OPENAI_", "ANTHROPIC_", "LANGSMITH_", "OTEL_")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     return {
         **inherited,
-        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join(folders),
         "PYTHONPATH": str(ROOT / "src"),
         "PYTHONUNBUFFERED": "1",
         "HOME": str(session.folder),

@@ -15,7 +15,7 @@ from tests.samples import answered, said
 
 pytestmark = pytest.mark.anyio
 
-NOW = datetime(2025, 3, 4, 10, 0, 0, 700_000, tzinfo=UTC)
+NOW = datetime(2025, 3, 4, 10, 0, 0, 999_900, tzinfo=UTC)
 
 COLUMNS = {
     "agno_sessions": "session_id session_type agent_id team_id workflow_id user_id session_data agent_data team_data "

@@ -221,3 +221,67 @@ async def test_rejects_text_that_is_not_a_query(file_store: Store, query: str) -
     except Refused:
         return
     assert (answer.columns, answer.rows) in (([], []), ([":a"], [(None,)]), (["?"], [(None,)]))
+
+
+async def test_process_is_used_again(file_store: Store) -> None:
+    await file_store.sql("SELECT 1")
+    (process,) = _children()
+    with pytest.raises(Refused, match="no such table"):
+        await file_store.sql("SELECT * FROM missing")
+    assert (await file_store.sql("SELECT key FROM threads")).rows == [("k",)]
+    assert _children() == [process]
+
+
+async def test_process_is_not_used_again_after_limit(file_store: Store) -> None:
+    await file_store.sql("SELECT 1")
+    (process,) = _children()
+    with pytest.raises(Refused, match="longer than"):
+        await file_store.sql(ENDLESS, seconds=0.2)
+    assert process not in _children()
+    assert (await file_store.sql("SELECT key FROM threads")).rows == [("k",)]
+
+
+async def test_process_that_has_ended_is_replaced(file_store: Store) -> None:
+    await file_store.sql("SELECT 1")
+    (process,) = _children()
+    os.kill(process, signal.SIGKILL)
+    await until(lambda: _children() == [])
+    assert (await file_store.sql("SELECT key FROM threads")).rows == [("k",)]
+
+
+async def test_replaced_file_is_read(tmp_path: Path) -> None:
+    """The process keeps no connection between two statements."""
+    path = tmp_path / "s.db"
+    for key in ("first", "second"):
+        for file in tmp_path.iterdir():
+            file.unlink()
+        async with open_store(f"sqlite:///{path}") as store:
+            await store.create(key=key)
+            assert (await store.sql("SELECT key FROM threads")).rows == [(key,)]
+
+
+def test_forked_process_starts_another_process(tmp_path: Path) -> None:
+    """Two processes with one pipe would read each other's results."""
+    program = [sys.executable, "-c", FORKED, f"sqlite:///{tmp_path / 's.db'}"]
+    done = subprocess.run(program, env=environment(), capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["child", "0", "parent", "0"]
+
+
+FORKED = """
+import asyncio, os, sys
+from lockstitch.backends.sqlite import query_processes
+from lockstitch.store import open_store
+
+async def ask():
+    async with open_store(sys.argv[1]) as store:
+        return (await store.sql("SELECT count(*) FROM threads")).rows[0][0]
+
+asyncio.run(ask())
+(idle,) = query_processes._idle
+child = os.fork()
+name = "parent" if child else "child"
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+print(name, asyncio.run(ask()), flush=True)
+assert (query_processes._idle[0] is idle) == bool(child)
+"""

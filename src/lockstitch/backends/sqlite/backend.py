@@ -4,6 +4,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, closing
 from datetime import datetime
 from functools import partial
@@ -41,7 +42,8 @@ from lockstitch.backends.sqlite import query as search
 from lockstitch.backends.sqlite.append import begin, change
 from lockstitch.backends.sqlite.connection import connect, run, translate, uri_of
 from lockstitch.backends.sqlite.dialect import dialect
-from lockstitch.backends.sqlite.query import AT_ONCE, create_lens_views, internal_query, query, views
+from lockstitch.backends.sqlite.query import create_lens_views, internal_query, views
+from lockstitch.backends.sqlite.query_processes import AT_ONCE, query
 from lockstitch.backends.sqlite.reader import ReadConnections
 from lockstitch.backends.sqlite.schema import extend, migrate
 from lockstitch.backends.sqlite.writer import GroupCommitWriter
@@ -78,6 +80,7 @@ class SqliteBackend:
         self._writer = GroupCommitWriter(connection, path)
         self._reader = ReadConnections(path, self._writer)
         self._query_slots = asyncio.Semaphore(AT_ONCE)
+        self._query_threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="lockstitch-sql")
 
     async def migrate(self) -> int:
         return await asyncio.to_thread(self._migrate)
@@ -176,6 +179,7 @@ class SqliteBackend:
                 connection.close()
 
     async def close(self) -> None:
+        self._query_threads.shutdown(wait=False)
         self._reader.close()
         with self._writer.lock:
             self._writer.connection.close()
@@ -228,7 +232,8 @@ class SqliteBackend:
         before = views(lens, await self.extensions())
         async with self._query_slots, self._as_file() as path:
             uri = uri_of(path, read_only=True)
-            return await query(self._path, uri, sql, limit=limit, seconds=seconds, before=before)
+            threads = self._query_threads
+            return await query(self._path, uri, sql, limit=limit, seconds=seconds, threads=threads, before=before)
 
     @asynccontextmanager
     async def lens(self, name: str, *, blocking: bool = False) -> AsyncGenerator[sqlite3.Connection]:

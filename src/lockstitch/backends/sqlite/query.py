@@ -1,28 +1,17 @@
 """Read-only SQL with lenses as temporary views, and full-text search."""
 
-import asyncio
-import json
-import os
 import re
-import signal
 import sqlite3
-import struct
-import sys
 import time
-from base64 import b64decode
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, cast
 
-from lockstitch.backend import ANSWER, QueryResult, SearchHit
+from lockstitch.backend import QueryResult, SearchHit
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Script
-from lockstitch.backends.sqlite import query_process
-from lockstitch.backends.sqlite.connection import translate
 from lockstitch.backends.sqlite.query_process import add_functions, authorize
+from lockstitch.backends.sqlite.query_processes import explain, overrun
 from lockstitch.backends.sqlite.schema import extensions, statements
-from lockstitch.errors import LockstitchError, Refused, StoreError
+from lockstitch.errors import Refused
 from lockstitch.extension import known
 from lockstitch.lenses import catalog
 from lockstitch.model import Json, Stitch, codec, text_of
@@ -53,76 +42,6 @@ def views(name: str | None, added: Sequence[str]) -> list[str]:
     return [_VIEW.sub("CREATE TEMP VIEW", statement, count=1) for script in scripts for statement in statements(script)]
 
 
-AT_ONCE = 4
-"""Maximum number of concurrent statements of users in one store. Further statements wait."""
-
-_PROGRAM = Path(query_process.__file__)
-_START = 10.0
-"""Seconds that a process may take to start and to be stopped, in addition to the time of its statement."""
-_END = 1.0
-"""Seconds that a process may take to end after its input is closed."""
-_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
-_LARGEST_FRAME = 8 * ANSWER
-"""Maximum size of one row in bytes. JSON writes a control character in six bytes."""
-
-
-async def query(
-    path: str, uri: str, sql: str, *, limit: int, seconds: float, before: Sequence[str] = ()
-) -> QueryResult:
-    """Run one statement of a user in a separate process. `before` creates the views of a lens.
-
-    The process has a memory limit and stops itself after `seconds`. It never outlives this call: it is killed when the
-    call fails or is cancelled, and ends when this process dies.
-    """
-    request = {"uri": uri, "sql": _encodable(sql), "limit": limit, "seconds": seconds, "bytes": ANSWER}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-I",
-        "-S",
-        str(_PROGRAM),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        async with asyncio.timeout(seconds + _START):
-            process.stdin.write(json.dumps({**request, "before": list(before)}).encode() + b"\n")
-            await process.stdin.drain()
-            return await _answer(process.stdout, path, seconds)
-    except LockstitchError:
-        # Some subclasses of LockstitchError are ConnectionErrors too.
-        raise
-    except TimeoutError as exc:
-        raise Refused(_overrun(seconds)) from exc
-    except (asyncio.IncompleteReadError, ConnectionError) as exc:
-        # The process has ended: at its time limit, or because it had no memory left to report the error.
-        code = await process.wait()
-        raise Refused(_overrun(seconds) if code == query_process.OVERRUN else _exhausted()) from exc
-    finally:
-        # Also when the caller is cancelled a second time: no process may be left running.
-        await asyncio.shield(_end(process))
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Close the input of a process. Kill it if it does not end then, or if this call is cancelled."""
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        async with asyncio.timeout(_END):
-            await process.wait()
-    except BaseException as exc:
-        # Not process.kill(): it may consume the exit code before the event loop, which then logs a warning.
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, _KILL)
-        # An event loop that is closed before the process has ended logs a warning too.
-        await process.wait()
-        if not isinstance(exc, TimeoutError):
-            raise
-
-
 def internal_query(
     connection: sqlite3.Connection, sql: str, limit: int, seconds: float, lens: str | None
 ) -> QueryResult:
@@ -139,81 +58,11 @@ def internal_query(
         rows = cursor.fetchmany(limit + 1)
     except (sqlite3.Error, sqlite3.Warning) as exc:
         interrupted = getattr(exc, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT
-        raise Refused(_overrun(seconds) if interrupted else _explain(str(exc))) from exc
+        raise Refused(overrun(seconds) if interrupted else explain(str(exc))) from exc
     finally:
         connection.set_authorizer(None)
         connection.set_progress_handler(None, 0)
     return QueryResult(columns, rows[:limit], len(rows) > limit)
-
-
-async def _answer(output: asyncio.StreamReader, path: str, seconds: float) -> QueryResult:
-    columns: list[str] = []
-    rows: list[tuple[Any, ...]] = []
-    first = True
-    while True:
-        frame = await _frame(output)
-        if isinstance(frame, dict):
-            end = cast("dict[str, Any]", frame)
-            if "more" not in end:
-                raise _failure(end, path, seconds)
-            return QueryResult(columns, rows, bool(end["more"]))
-        values = cast("list[Any]", frame)
-        if first:
-            columns, first = values, False
-        else:
-            rows.append(tuple(_rich(value) for value in values))
-
-
-async def _frame(output: asyncio.StreamReader) -> Any:
-    (length,) = struct.unpack(">I", await output.readexactly(4))
-    if length > _LARGEST_FRAME:
-        raise Refused(_exhausted())
-    return json.loads(await output.readexactly(length))
-
-
-def _rich(value: Any) -> Any:
-    return b64decode(cast("dict[str, str]", value)["bytes"]) if isinstance(value, dict) else value
-
-
-def _failure(end: dict[str, Any], path: str, seconds: float) -> LockstitchError:
-    if "opening" in end:
-        exc = sqlite3.OperationalError(end["opening"])
-        exc.sqlite_errorcode = end["code"]
-        translated = translate(exc, path)
-        return translated if isinstance(translated, StoreError) else StoreError(str(translated))
-    if end["error"] == "time":
-        return Refused(_overrun(seconds))
-    if end["error"] == "memory":
-        return Refused(_exhausted())
-    if end["error"] == "size":
-        return Refused(f"The first row of the result is larger than {ANSWER >> 20} MiB. Select fewer columns.")
-    return Refused(_explain(str(end["message"])))
-
-
-def _encodable(sql: str) -> str:
-    try:
-        sql.encode()
-    except UnicodeError as exc:
-        raise Refused(f"SQLite refused the query: {exc}.") from exc
-    if "\0" in sql:
-        raise Refused("SQLite refused the query: it contains a NUL character.")
-    return sql
-
-
-def _overrun(seconds: float) -> str:
-    return f"The query took longer than {seconds:g} s and was stopped."
-
-
-def _exhausted() -> str:
-    return "The query exceeded its memory limit and was stopped. Select fewer rows or smaller values."
-
-
-def _explain(text: str) -> str:
-    if "one statement" in text:
-        return "Only one statement is allowed."
-    if "not authorized" in text or "prohibited" in text:
-        return f"Only reading is allowed: {text}."
-    return f"SQLite refused the query: {text}."
 
 
 _WORD = re.compile(r"[^\W_]+")

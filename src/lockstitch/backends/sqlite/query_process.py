@@ -1,15 +1,15 @@
-"""A program that runs one SQL statement of a user on a SQLite file, and ends.
+"""A program that runs SQL statements of users on SQLite files, one after the other.
 
 SQLite calls no handler while a single function runs, and its memory belongs to the whole process. So an untrusted
 statement runs in a separate process, which has limits and can be killed. The interpreter runs this file by its path and
 loads nothing else. The file imports only the standard library.
 
-Input: one line of JSON. The input stays open while the caller waits. When it ends, the caller is gone, and this process
-ends too. Output: frames, each a length of 4 bytes and that much JSON: the columns, the rows, and a last object with the
-outcome.
+Input: one line of JSON per statement. The caller sends the next line after the result. When the input ends, the caller
+is gone, and this process ends too. Output: frames, each a length of 4 bytes and that much JSON: the columns, the rows,
+and a last object with the outcome. The process ends after a statement that exceeded a limit.
 """
 
-import base64
+import binascii
 import json
 import os
 import select
@@ -19,13 +19,24 @@ import sys
 import threading
 import time
 import zlib
-from typing import Any
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 OVERRUN = 3
 """Exit code of a process that stopped itself at its time limit."""
 
 GRACE = 0.2
 """Seconds that SQLite gets to stop without being killed."""
+
+IDLE = 60.0
+"""Seconds that a process waits for the next statement."""
 
 _ALLOWED = {
     sqlite3.SQLITE_SELECT,
@@ -63,14 +74,33 @@ def authorize(action: int, first: str | None, second: str | None, *_: object) ->
     return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
 
 
+def is_within_limits(end: "dict[str, Any]") -> bool:
+    """True if the process can run another statement after this outcome."""
+    return end.get("error", "sql") == "sql"
+
+
 def main() -> None:
-    """Read the request, run the statement and send the result."""
-    request = json.loads(sys.stdin.buffer.readline())
-    _limit(request["seconds"])
-    threading.Thread(target=_watch, args=(request["seconds"] + GRACE,), daemon=True).start()
-    end = _run(request)
-    _send(end)
-    sys.stdout.buffer.flush()
+    """Read requests, run their statements and send the results."""
+    _limit_memory()
+    while select.select([0], [], [], IDLE)[0] and (line := sys.stdin.buffer.readline()):
+        request = json.loads(line)
+        _limit_time(request["seconds"])
+        done, finished = os.pipe()
+        watching = threading.Thread(target=_watch, args=(request["seconds"] + GRACE, done), daemon=True)
+        watching.start()
+        connection, end = _open(request)
+        if connection is not None:
+            end = _run(connection, request)
+        # The next request must not look like the end of the input to the thread.
+        os.close(finished)
+        watching.join()
+        os.close(done)
+        _send(end)
+        sys.stdout.buffer.flush()
+        if not is_within_limits(end):
+            break
+        if connection is not None:
+            connection.close()
     # Exit without returning: closing a connection with a large heap takes time, and there is nothing to save.
     os._exit(0)
 
@@ -93,9 +123,8 @@ def _unpacked(content: bytes) -> str:
     return f"[{lines.decode().rstrip().replace(chr(10), ',')}]"
 
 
-def _run(request: dict[str, Any]) -> dict[str, Any]:
-    """Execute the statement and send its columns and rows. Return the outcome."""
-    deadline = time.monotonic() + request["seconds"]
+def _open(request: "dict[str, Any]") -> "tuple[sqlite3.Connection | None, dict[str, Any]]":
+    """Return a connection with the views of the request, or None and the error."""
     try:
         connection = sqlite3.connect(request["uri"], uri=True, isolation_level=None, timeout=5)
         connection.execute(f"PRAGMA hard_heap_limit = {_HEAP}")
@@ -108,9 +137,15 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
         connection.execute("PRAGMA query_only = ON")
         for limit, value in _LIMITS.items():
             connection.setlimit(limit, value)
+        connection.set_authorizer(authorize)
     except sqlite3.Error as exc:
-        return {"opening": str(exc), "code": getattr(exc, "sqlite_errorcode", 0)}
-    connection.set_authorizer(authorize)
+        return None, {"opening": str(exc), "code": getattr(exc, "sqlite_errorcode", 0)}
+    return connection, {}
+
+
+def _run(connection: sqlite3.Connection, request: "dict[str, Any]") -> "dict[str, Any]":
+    """Execute the statement and send its columns and rows. Return the outcome."""
+    deadline = time.monotonic() + request["seconds"]
     connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
     try:
         return _fetch(connection.execute(request["sql"]), request["limit"], request["bytes"])
@@ -123,7 +158,7 @@ def _run(request: dict[str, Any]) -> dict[str, Any]:
         return {"error": "sql", "message": str(exc)[:2000]}
 
 
-def _fetch(cursor: sqlite3.Cursor, limit: int, most: int) -> dict[str, Any]:
+def _fetch(cursor: sqlite3.Cursor, limit: int, most: int) -> "dict[str, Any]":
     """Send columns and rows until a row or byte limit is reached."""
     _send([column[0] for column in cursor.description or ()])
     size = 0
@@ -135,35 +170,42 @@ def _fetch(cursor: sqlite3.Cursor, limit: int, most: int) -> dict[str, Any]:
     return {"more": False}
 
 
-def _plain(value: Any) -> Any:
-    return {"bytes": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+def _plain(value: "Any") -> "Any":
+    return {"bytes": binascii.b2a_base64(value, newline=False).decode()} if isinstance(value, bytes) else value
 
 
-def _send(value: Any) -> None:
+def _send(value: "Any") -> None:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     sys.stdout.buffer.write(struct.pack(">I", len(text)) + text)
 
 
-def _watch(seconds: float) -> None:
+def _watch(seconds: float, done: int) -> None:
     """End this process when its caller is gone or its time limit is reached, also while SQLite is working."""
-    ready, _, _ = select.select([0], [], [], seconds)
-    os._exit(1 if ready else OVERRUN)
+    ready, _, _ = select.select([0, done], [], [], seconds)
+    if done not in ready:
+        os._exit(1 if ready else OVERRUN)
 
 
-def _limit(seconds: float) -> None:
-    try:
-        import resource
-    except ImportError:
+def _limit_memory() -> None:
+    if resource is None:
         return
     for kind, value in (
         (resource.RLIMIT_AS, _MEMORY),
         (resource.RLIMIT_FSIZE, _TEMPORARY),
         (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_CPU, int(seconds) + 5),
     ):
         _, hard = resource.getrlimit(kind)
         wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (wanted, wanted))
+
+
+def _limit_time(seconds: float) -> None:
+    """Limit the processor time of the next statement. Only the soft limit can be raised again."""
+    if resource is None:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    wanted = int(time.process_time() + seconds) + 5
+    resource.setrlimit(resource.RLIMIT_CPU, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ SELECT r.id AS run_id,
                'duration', round((julianday(r.completed_at) - julianday(r.started_at)) * 86400, 3)),
            'events', json((SELECT json_group_array(json(event))
                            FROM (SELECT json_object('event', CASE WHEN r.role = 'team' THEN 'Team' ELSE '' END || e.event,
-                                                    'created_at', unixepoch(e.at), 'tool_call_id', e.call_id,
+                                                    'created_at', unixepoch(substr(e.at, 1, 19)), 'tool_call_id', e.call_id,
                                                     'tool_name', e.name) AS event
                                  FROM (SELECT s.position, 0 AS place, 0 AS call_index, s.at, NULL AS call_id, NULL AS name,
                                               CASE s.type WHEN 'run_started' THEN 'RunStarted'
@@ -68,7 +68,7 @@ SELECT r.id AS run_id,
            'citations', json((SELECT CASE WHEN count(*) > 0
                                           THEN json_object('documents', json_group_array(json(citation))) END
                               FROM (SELECT c.citation FROM lens_citations c WHERE c.run_id = r.id ORDER BY c.place))),
-           'created_at', unixepoch(r.started_at)) AS run,
+           'created_at', unixepoch(substr(r.started_at, 1, 19))) AS run,
        -- All messages of the run, independent of later compactions, after its initial instructions.
        (SELECT '[' || coalesce(said.system || iif(said.history = '[]', '', ','), '') || substr(said.history, 2)
         FROM (SELECT (SELECT json_object('role', 'system', 'content', CAST(b.content AS TEXT))
@@ -101,8 +101,8 @@ SELECT session_id, role AS session_type,
               FROM agno_runs a WHERE a.thread_id = id ORDER BY a.sequence)) AS runs,
        -- The summary that the model wrote of a chat, or the result of a goal.
        coalesce(state -> '$.summary', result) AS summary,
-       unixepoch(created_at) AS created_at,
-       unixepoch(updated_at) AS updated_at,
+       unixepoch(substr(created_at, 1, 19)) AS created_at,
+       unixepoch(substr(updated_at, 1, 19)) AS updated_at,
        project
 FROM (SELECT coalesce(t.key, t.id) AS session_id, t.id, t.project, t.agent, t.user_id, t.extras, t.title, t.settings, t.result, t.state,
              t.created_at, t.updated_at,
@@ -118,8 +118,8 @@ SELECT a.name AS component_id,
        a.metadata ->> '$.description' AS description,
        a.version AS current_version,
        a.metadata,
-       unixepoch(a.created_at) AS created_at,
-       unixepoch(a.updated_at) AS updated_at,
+       unixepoch(substr(a.created_at, 1, 19)) AS created_at,
+       unixepoch(substr(a.updated_at, 1, 19)) AS updated_at,
        NULL AS deleted_at,
        a.project
 FROM main.agents a;
@@ -132,8 +132,8 @@ SELECT v.name AS component_id,
        'published' AS stage,
        v.definition AS config,
        NULL AS notes,
-       unixepoch(v.created_at) AS created_at,
-       unixepoch(v.created_at) AS updated_at,
+       unixepoch(substr(v.created_at, 1, 19)) AS created_at,
+       unixepoch(substr(v.created_at, 1, 19)) AS updated_at,
        NULL AS deleted_at,
        v.project
 FROM main.agent_versions v;
@@ -147,8 +147,8 @@ SELECT l.team AS parent_component_id,
        l.member_version AS child_version,
        l.place AS position,
        '{}' AS meta,
-       unixepoch(v.created_at) AS created_at,
-       unixepoch(v.created_at) AS updated_at,
+       unixepoch(substr(v.created_at, 1, 19)) AS created_at,
+       unixepoch(substr(v.created_at, 1, 19)) AS updated_at,
        l.project
 FROM main.agent_links l
 LEFT JOIN main.agent_versions v ON v.project = l.project AND v.name = l.team AND v.version = l.version;
@@ -162,8 +162,8 @@ SELECT m.id AS memory_id,
        CASE WHEN a.role = 'team' THEN m.agent END AS team_id,
        m.user_id,
        m.tags AS topics,
-       unixepoch(m.created_at) AS created_at,
-       unixepoch(m.updated_at) AS updated_at
+       unixepoch(substr(m.created_at, 1, 19)) AS created_at,
+       unixepoch(substr(m.updated_at, 1, 19)) AS updated_at
 FROM main.memories m
 LEFT JOIN main.agents a ON a.project = m.project AND a.name = m.agent
 WHERE m.kind = 'memory';
@@ -181,8 +181,8 @@ SELECT m.id AS learning_id,
        m.metadata ->> '$.entity_type' AS entity_type,
        json_object('text', m.text, 'tags', json(m.tags)) AS content,
        m.metadata,
-       unixepoch(m.created_at) AS created_at,
-       unixepoch(m.updated_at) AS updated_at
+       unixepoch(substr(m.created_at, 1, 19)) AS created_at,
+       unixepoch(substr(m.updated_at, 1, 19)) AS updated_at
 FROM main.memories m
 LEFT JOIN main.agents a ON a.project = m.project AND a.name = m.agent
 LEFT JOIN main.threads t ON t.id = m.thread_id
@@ -201,8 +201,8 @@ SELECT k.id,
        k.status,
        k.metadata ->> '$.status_message' AS status_message,
        k.metadata ->> '$.external_id' AS external_id,
-       unixepoch(k.created_at) AS created_at,
-       unixepoch(k.updated_at) AS updated_at
+       unixepoch(substr(k.created_at, 1, 19)) AS created_at,
+       unixepoch(substr(k.updated_at, 1, 19)) AS updated_at
 FROM main.knowledge k;
 
 -- Days are in UTC. Purged runs are included as far as `daily_metrics` has them: runs and tokens by agent and model.
@@ -251,8 +251,8 @@ SELECT e.id AS run_id,
        coalesce(r.model, e.result ->> '$.model') AS model_id,
        coalesce(r.provider, e.result ->> '$.provider') AS model_provider,
        e.agent AS evaluated_component_name,
-       unixepoch(e.created_at) AS created_at,
-       unixepoch(e.updated_at) AS updated_at
+       unixepoch(substr(e.created_at, 1, 19)) AS created_at,
+       unixepoch(substr(e.updated_at, 1, 19)) AS updated_at
 FROM main.evals e
 LEFT JOIN main.agents a ON a.project = e.project AND a.name = e.agent
 LEFT JOIN main.run_rows r ON r.id = e.run_id;

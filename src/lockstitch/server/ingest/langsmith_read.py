@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Annotated, Any, Final, cast
 from urllib.parse import quote
 from uuid import UUID
@@ -352,6 +353,7 @@ async def read_session(caller: Reader, session: str) -> ExactJSON:
     raise NotFound(f"LangSmith project {session} not found.")
 
 
+@cache
 def routers() -> tuple[APIRouter, ...]:
     return tuple(map(_router, PREFIXES))
 

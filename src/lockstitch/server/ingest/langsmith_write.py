@@ -4,6 +4,7 @@ Bodies are accepted unread and processed later. A LangSmith client drops its dat
 used for invalid tokens and bodies that are too large.
 """
 
+from functools import cache
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -62,6 +63,7 @@ async def take_spans(request: Request, caller: Ingester) -> Response:
     return answer(request, await accept(request, caller, OTEL))
 
 
+@cache
 def routers() -> tuple[APIRouter, ...]:
     return tuple(map(_router, PREFIXES))
 
@@ -119,6 +121,7 @@ async def unserved(request: Request, path: str = "") -> None:
     )
 
 
+@cache
 def unsupported_routers() -> tuple[APIRouter, ...]:
     router = APIRouter(include_in_schema=False)
     for root in _ROOTS:
