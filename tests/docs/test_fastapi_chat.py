@@ -317,6 +317,8 @@ def test_page_sends_stops_regenerates_and_edits(url: str, browser_page: Page) ->
     text.fill(ENDLESS)
     browser_page.get_by_role("button", name="Send").click()
     expect(browser_page.locator("#live")).to_contain_text("You wrote")
+    browser_page.reload()
+    expect(browser_page.locator("#asked")).to_have_text(ENDLESS)
     browser_page.get_by_role("button", name="Stop").click()
     expect(turn.nth(1)).to_contain_text("(stopped)")
     text.fill("Changed.")

@@ -20,7 +20,7 @@ from lockstitch.engine.events import LiveTextWriter, delete_stale_deltas
 from lockstitch.engine.executor import Executor
 from lockstitch.engine.host import WorkerHost
 from lockstitch.engine.result import Result
-from lockstitch.errors import Conflict, LockstitchError, StoreError
+from lockstitch.errors import Conflict, LockstitchError, StoreError, ThreadDeleted
 from lockstitch.model import RetryWait, Thread
 from lockstitch.store import WATCHING, WORK_READY, Store
 
@@ -223,6 +223,9 @@ class WorkerLoop:
             for wait in result.waits if result is not None else ():
                 if isinstance(wait, RetryWait):
                     _log.warning("Thread %s is left to other workers: %s", head.id, wait.reason)
+        except ThreadDeleted as exc:
+            error = exc
+            _log.info("Thread %s was deleted during its execution.", head.id)
         except Conflict as exc:
             error = exc
             _log.warning("Lost thread %s: %s", head.id, exc)

@@ -213,6 +213,20 @@ async def test_stores_error_and_retries_when_execution_fails(store: Store, caplo
     assert (await store.thread(goal)).status == "completed"
 
 
+async def test_deleted_thread_is_no_warning(store: Store, caplog: Any):
+    gate = Gate()
+    app = family(agent("lead", asks(("stay", {})), "ok", tools=[gate.tool]))
+    head = await app.agent("lead").start(store=store, goal="go")
+    with caplog.at_level(logging.INFO, "lockstitch"):
+        working = asyncio.create_task(work_off(app, store))
+        await until(lambda: _inside(gate, 1))
+        await store.delete(head, force=True)
+        gate.open.set()
+        await working
+    assert f"Thread {head.id} was deleted during its execution." in caplog.messages
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 @pytest.mark.req("S3-037", "X3-15")
 async def test_fails_thread_that_ends_every_process(store: Store):
     """Crashes of a thread that is executed alone are counted; after the third it fails, and its parent is notified."""
