@@ -21,8 +21,8 @@ class Result:
     run_id: UUID
     """The run. If the message waits in the inbox, the id that its run will have."""
     status: str
-    """`completed`, `failed`, `cancelled` or `waiting`. For a run that a worker executes also `pending`, if the message waits
-    in the inbox, and `running`."""
+    """`completed`, `failed`, `cancelled` or `waiting`. For a run that a worker executes also `pending`, if the message
+    waits in the inbox, and `running`."""
     stop_reason: str | None
     """Why the run ended or paused, for example `end_turn`, `max_steps`, `error` or `awaiting_approval`; None before
     that."""
