@@ -70,6 +70,35 @@ async def test_client_reads_same_data_as_store(store: Store, client: Client) -> 
     assert (taken.key, taken.last_turn) == ("story", 0)
 
 
+async def test_client_finds_threads_that_wait(store: Store, client: Client) -> None:
+    waiting = await client.run_agent("payer", "Pay", thread="pays")
+    head = await store.thread("pays")
+    inbox = await client.inbox()
+    assert (inbox.total, [row.thread for row in inbox.threads]) == (1, [head])
+    (reply,) = await client.replies("pays")
+    assert inbox.threads[0].replies == [reply]
+    match = await client.match(str(head.id)[-8:])
+    assert (match.exact, match.threads, match.runs) == (None, [head], [])
+    assert (await client.match("pays")).exact == head
+    run = await client.last_run("pays")
+    assert run.id == waiting.run_id
+    assert await client.latest(limit=3) == await store.latest(limit=3)
+    async with aclosing(client.watch_project(recent=2)) as stitches:
+        watched = [await anext(stitches), await anext(stitches)]
+        assert watched == list(reversed(await store.latest(limit=2)))
+        await client.approve("pays", reply["call_key"])
+        assert (await anext(stitches)).type == "permission"
+    assert (await client.whoami())["project"] == "default"
+    assert (await client.sql("SELECT key FROM threads"))["rows"] == [["pays"]]
+    assert [version.version for version in await client.versions("payer")] == [1]
+    assert len(await client.export_run(run.id)) >= 2
+    assert await client.ancestors("pays") == []
+    secret = await client.create_token("ci", ["read"])
+    assert (secret["name"], [token["name"] for token in await client.tokens()]) == ("ci", ["ci"])
+    assert (await client.revoke_token("ci"))["revoked_at"] is not None
+    assert [entry["act"] for entry in await client.audit()] == ["revoke token", "make token", "sql"]
+
+
 async def test_client_raises_errors_of_store(client: Client) -> None:
     with pytest.raises(NotFound, match="nobody"):
         await client.thread("nobody")

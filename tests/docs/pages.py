@@ -1,6 +1,6 @@
 """Execute the code blocks of a documentation page in order, in one folder, as a reader would.
 
-The rules, which CONTRIBUTING.md explains to writers:
+The rules for writers:
 
 - A block with a title, such as ```` ```python title="app.py" ````, becomes a file of that name.
 - A `sh` block runs in bash. Exported variables stay for later blocks.

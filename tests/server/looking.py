@@ -67,7 +67,8 @@ async def look(page: Page, name: str = "", within: str | None = None, *, ignore:
     before = page.viewport_size
     for theme in ("light", "dark"):
         await page.emulate_media(color_scheme=theme)
-        for size in (WIDE, PHONE):
+        # The layout does not depend on the colours.
+        for size in (WIDE, PHONE) if folder or theme == "light" else (WIDE,):
             await page.set_viewport_size(size)  # type: ignore[arg-type]
             where = f"{name or page.url}, {theme}, {size['width']} px"
             if folder and name:

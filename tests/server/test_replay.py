@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from lockstitch.server.streams.replay import EventReplay
+from lockstitch.engine.replay import EventReplay
 from lockstitch.server.streams.thread import StreamItem
 from lockstitch.store import Store
 from tests.engine.books import ANSWERS, MESSAGES, books

@@ -779,6 +779,7 @@ class Agent:
             NotFound: If the thread does not exist.
             ThreadBusy: If a worker holds the thread.
             ThreadWaiting: If the thread has an open run or an unanswered message.
+            MessageIdReused: If the thread has regenerated another turn or message with this `message_id`.
             Conflict: If the thread changes at the same time.
             Refused: If there is no such turn, if the turn has no message, if the thread is an imported trace, or if a
                 worker would lack the `deps` of this call.

@@ -36,15 +36,20 @@ class AgentChoice:
         from lockstitch.agents.registry import is_model
         from lockstitch.cli.services.models import system_text
 
+        if session.is_remote and (base_url or api_key or mcp or system is not None or max_tokens is not None):
+            raise Refused(
+                "--base-url, --api-key, --mcp, --system and --max-tokens need the database URL of the store. "
+                "The agents of a server run there."
+            )
         self._name = name
         self._base_url = base_url
-        self._model = name if name is not None and is_model(name) else None
+        self._model = name if name is not None and is_model(name) and not session.is_remote else None
         if self._model is None and (system is not None or max_tokens is not None):
             raise Refused("--system and --max-tokens need a model such as openai:gpt-5, not an agent.")
         self._system = None if system is None else system_text(system)
         self._stored: StoredApp | None = None
         self.app: App
-        if self._model is None and (session.app_name or name is not None):
+        if self._model is None and (session.has_app or name is not None):
             if base_url or api_key or mcp:
                 raise Refused("--base-url, --api-key and --mcp need a model such as openai:gpt-5, not an agent.")
             self.app = session.app()
@@ -85,7 +90,7 @@ def app_or_stored(
     session: Session, base_url: str | None = None, api_key: str | None = None, mcp: Sequence[str] | None = None
 ) -> "App":
     """Return the app of --app. Without one, return an app that creates agents by their stored definition."""
-    if not session.app_name:
+    if not session.has_app:
         return _stored_app(base_url, api_key, mcp, _DEFAULT_MAX_TOKENS)
     if base_url or api_key or mcp:
         raise Refused("--base-url, --api-key and --mcp are for threads without an app. The app has its own servers.")

@@ -125,7 +125,7 @@ def _version(requested: bool) -> None:
 def globals_of(
     context: typer.Context,
     store: Annotated[
-        str, typer.Option(metavar="URL", envvar="LOCKSTITCH_STORE", help="URL of the store.")
+        str, typer.Option(metavar="URL", envvar="LOCKSTITCH_STORE", help="URL of the store, or of a server.")
     ] = "sqlite:///lockstitch.db",
     app_name: Annotated[
         str | None,
@@ -137,6 +137,10 @@ def globals_of(
         ),
     ] = None,
     project: Annotated[str, typer.Option(metavar="P", help="The project.")] = "default",
+    token: Annotated[
+        str | None,
+        typer.Option(metavar="TOKEN", envvar="LOCKSTITCH_TOKEN", help="Token, if the store is a server."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, also for errors.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
@@ -153,15 +157,23 @@ def globals_of(
     """
     # Imported here, because they import the store.
     from lockstitch.cli.render.output import Output
-    from lockstitch.cli.session import Session
+    from lockstitch.cli.session import Session, is_server
+    from lockstitch.errors import Refused
 
-    source = context.get_parameter_source("project")
+    def is_stated(name: str) -> bool:
+        source = context.get_parameter_source(name)
+        return source is not None and source.name == "COMMANDLINE"
+
+    if is_server(store) and is_stated("app_name"):
+        raise Refused("--app needs the database URL of the store. The agents of a server run there.")
     context.obj = Session(
         url=store,
         project=project,
         out=Output(as_json=as_json),
-        app_name=app_name,
-        project_named=source is not None and source.name != "DEFAULT",
+        # The variable of the environment is for databases.
+        app_name=None if is_server(store) else app_name,
+        project_named=is_stated("project"),
+        token=token,
     )
 
 

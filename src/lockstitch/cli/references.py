@@ -13,7 +13,6 @@ from lockstitch.cli.render.threads import name_of
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Run, Thread, short_id
 from lockstitch.model.ids import SHORT_ID
-from lockstitch.store import Where
 from lockstitch.sync import SyncStore
 
 SHOWN: Final = 10
@@ -82,10 +81,10 @@ def find(store: SyncStore, name: str) -> Thread | Run:
 
 def last_run(store: SyncStore, thread: Thread) -> Run:
     """Return the last run of a thread, without runs of team members. Raises `NotFound` if it has none."""
-    runs = store.find_runs(thread.id, Where("parent_run_id", "is null"), order=("-sequence",), limit=1)
-    if not runs:
+    run = store.portal.call(store.async_store.execution.last_run(thread))
+    if run is None:
         raise NotFound(f"Thread {thread.key or thread.id} has no run.")
-    return runs[0]
+    return run
 
 
 def new_or_known(store: SyncStore, name: str) -> str:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import typer
 
+from lockstitch.cli.actions import actions_of
 from lockstitch.cli.errors import warnings_to_stderr
 from lockstitch.cli.exit_codes import ExitCode
 from lockstitch.cli.render.output import one_line
@@ -32,6 +33,8 @@ Act = Callable[[Store, Listener], Awaitable[object]]
 WAITING: Final = ExitCode.WAITING
 CODES: Final = {"completed": ExitCode.OK, "waiting": WAITING}
 """Exit codes by the status of a run. Every other status is a failure."""
+
+_NOT_STARTED: Final = "Interrupted before a run started."
 
 
 class Interrupted(KeyboardInterrupt):
@@ -109,7 +112,8 @@ def execute(
                     stop = None
         except KeyboardInterrupt as exc:
             work.end()
-            raise Interrupted(_interrupted_text(name or thread)) from exc
+            text = actions_of(store).interrupted_text(name or thread) if name or thread else _NOT_STARTED
+            raise Interrupted(text) from exc
         except ThreadWaiting as exc:
             raise _reworded(store, exc, name) from exc
         finally:
@@ -166,9 +170,7 @@ def _say_nothing_to_do(session: Session, store: SyncStore, head: Thread) -> None
     head = store.thread(head)
     runs = store.runs(head)
     if session.json_output:
-        from lockstitch.engine.result import result_from_store
-
-        last = store.portal.call(result_from_store(store.async_store, runs[-1])).as_json() if runs else {"run_id": None}
+        last = actions_of(store).result(runs[-1]) if runs else {"run_id": None}
         session.out.json({"thread_id": str(head.id), **last})
         return
     again = f" Run `lockstitch retry {head.id}` to try again." if head.status in ("failed", "cancelled") else ""
@@ -178,12 +180,6 @@ def _say_nothing_to_do(session: Session, store: SyncStore, head: Thread) -> None
 
 async def _awaited(work: Awaitable[object]) -> object:
     return await work
-
-
-def _interrupted_text(name: object) -> str:
-    if name is None:
-        return "Interrupted before a run started."
-    return f"Interrupted. The thread was released. Run `lockstitch resume {name}` to continue."
 
 
 def _reworded(store: SyncStore, exc: ThreadWaiting, name: str | None) -> ThreadWaiting:

@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from lockstitch.cli import options
+from lockstitch.cli.actions import actions_of
 from lockstitch.cli.exit_codes import ExitCode, of_several
 from lockstitch.cli.options import confirm
 from lockstitch.cli.references import find_thread
@@ -236,7 +237,5 @@ def execute_all(session: Session, store: SyncStore, heads: Sequence[Thread], act
     try:
         execute(store, work, RunProgress(session.out))
     except Interrupted as exc:
-        raise Interrupted(
-            "Interrupted. The threads were released. `lockstitch worker` or `lockstitch resume` continues them."
-        ) from exc
+        raise Interrupted(actions_of(store).interrupted_text(None)) from exc
     return [outcomes[head.id] for head in heads]

@@ -105,10 +105,18 @@ def _values(parameter: Any, last: str, values: dict[str, str]) -> Iterator[Candi
 
 def _keys(last: str, values: dict[str, str]) -> Iterator[Candidate]:
     """Return the keys of recent threads that start with the last word, with the titles of the threads."""
-    from lockstitch import sync
+    from lockstitch.cli.render.output import Output
+    from lockstitch.cli.session import Session
 
     url = values.get("--store") or os.environ.get("LOCKSTITCH_STORE") or _DEFAULT_STORE
-    with sync.open_store(url, project=values.get("--project", "default"), create=False) as store:
+    session = Session(
+        url=url,
+        project=values.get("--project", "default"),
+        out=Output(as_json=True),
+        project_named="--project" in values,
+        token=values.get("--token") or os.environ.get("LOCKSTITCH_TOKEN"),
+    )
+    with session.open() as store:
         heads = [head for head in store.threads(limit=_RECENT) if head.key and head.key.startswith(last)]
     for head in heads[:_KEYS]:
         yield Candidate(str(head.key), head.title or head.status)

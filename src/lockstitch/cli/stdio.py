@@ -60,7 +60,7 @@ def _or_nothing(stream: TextIO | None, mode: str) -> TextIO:
     return cast("TextIO", open(os.devnull, mode, encoding="utf-8"))
 
 
-WITH_VALUE = ("--store", "--app", "--project")
+WITH_VALUE = ("--store", "--app", "--project", "--token")
 FLAGS = ("--json",)
 
 

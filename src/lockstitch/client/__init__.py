@@ -4,8 +4,29 @@ from lockstitch.errors import missing_extra
 
 try:
     from lockstitch.client.client import Client
-    from lockstitch.client.models import Difference, History, Hit, RunResult, StreamEvent, ThreadRow
+    from lockstitch.client.models import (
+        Difference,
+        History,
+        Hit,
+        Inbox,
+        Matches,
+        RunResult,
+        StreamEvent,
+        ThreadRow,
+        WaitingThread,
+    )
 except ModuleNotFoundError as exc:
     raise missing_extra(exc, "Client", "client") from exc
 
-__all__ = ["Client", "Difference", "History", "Hit", "RunResult", "StreamEvent", "ThreadRow"]
+__all__ = [
+    "Client",
+    "Difference",
+    "History",
+    "Hit",
+    "Inbox",
+    "Matches",
+    "RunResult",
+    "StreamEvent",
+    "ThreadRow",
+    "WaitingThread",
+]

@@ -8,9 +8,19 @@ from typing import Any, Literal, Self
 from uuid import UUID
 
 from lockstitch.client.connection import Connection, part
-from lockstitch.client.models import Difference, History, Hit, RunResult, StreamEvent, ThreadRow
+from lockstitch.client.models import (
+    Difference,
+    History,
+    Hit,
+    Inbox,
+    Matches,
+    RunResult,
+    StreamEvent,
+    ThreadRow,
+    WaitingThread,
+)
 from lockstitch.errors import NotFound
-from lockstitch.model import Feedback, File, Json, Memory, Message, Run, Stitch, Thread
+from lockstitch.model import AgentVersion, Feedback, File, Json, Memory, Message, Run, Stitch, Thread
 
 Ref = Thread | UUID | str
 """A thread, its id, or its key in the project."""
@@ -94,6 +104,55 @@ class ReadMethods:
         """
         return [ThreadRow.from_json(row) for row in await self._get(f"{thread_path(ref)}/children")]
 
+    async def ancestors(self, ref: Ref) -> list[Thread]:
+        """Return the ancestors of a thread, from its parent to the root.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If the project has no such thread.
+        """
+        return [Thread.from_json(row) for row in await self._get(f"{thread_path(ref)}/ancestors")]
+
+    async def match(self, text: str, *, limit: int = 10) -> Matches:
+        """Return the threads and runs whose id or short id starts with a text, the latest first.
+
+        The last 8 to 12 characters of an id also match. Fewer than 4 characters match nothing.
+
+        Args:
+            text: Part of an id, or the key of a thread.
+            limit: Maximum number of threads and of runs.
+        """
+        result = await self._get("/api/match", text=text, limit=limit)
+        exact = result["exact"]
+        return Matches(
+            None if exact is None else Thread.from_json(exact),
+            [Thread.from_json(row) for row in result["threads"]],
+            [Run.from_json(row) for row in result["runs"]],
+        )
+
+    async def inbox(self, *, limit: int = 50) -> Inbox:
+        """Return the threads that wait for a person, the longest wait first, with the calls that wait for a reply.
+
+        Args:
+            limit: Maximum number of threads.
+        """
+        result = await self._get("/api/inbox", limit=limit)
+        waiting = [WaitingThread(Thread.from_json(row["thread"]), row["replies"]) for row in result["threads"]]
+        return Inbox(waiting, result["count"])
+
+    async def replies(self, ref: Ref) -> list[Json]:
+        """Return the calls of a thread that wait for a reply, the longest wait first.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If the project has no such thread.
+        """
+        return await self._get(f"{thread_path(ref)}/replies")
+
     async def context(self, ref: Ref) -> list[Message]:
         """Return the messages that the model would get in the next request.
 
@@ -163,17 +222,30 @@ class ReadMethods:
 
     # Runs and stitches
 
-    async def runs(self, ref: Ref, *, limit: int = 1000) -> list[Run]:
+    async def runs(self, ref: Ref, *, limit: int = 1000, first: int = 0) -> list[Run]:
         """Return the runs of a thread in the order of their start.
 
         Args:
             ref: Thread, its id or its key in the project.
             limit: Maximum number of runs.
+            first: Number of the first run: the last `sequence` of the previous page plus 1.
 
         Raises:
             NotFound: If the project has no such thread.
         """
-        return [Run.from_json(row) for row in await self._get(f"{thread_path(ref)}/runs", limit=limit)]
+        result = await self._get(f"{thread_path(ref)}/runs", limit=limit, first=first or None)
+        return [Run.from_json(row) for row in result]
+
+    async def last_run(self, ref: Ref) -> Run:
+        """Return the last run of a thread, without runs of team members.
+
+        Args:
+            ref: Thread, its id or its key in the project.
+
+        Raises:
+            NotFound: If the project has no such thread, or if the thread has no run.
+        """
+        return Run.from_json(await self._get(f"{thread_path(ref)}/last_run"))
 
     async def run(self, run_id: UUID | str) -> Run:
         """Return a run.
@@ -243,6 +315,27 @@ class ReadMethods:
             NotFound: If the project has not both runs.
         """
         return await self._get(f"{run_path(a)}/difference/{part(b)}")
+
+    async def export_run(self, run_id: UUID | str, *, form: Literal["langsmith"] = "langsmith") -> list[Json]:
+        """Return a run in the format of another system.
+
+        Args:
+            run_id: Id of the run. The id of an imported run in the other system also works.
+            form: Name of the format.
+
+        Raises:
+            NotFound: If the project has no such run.
+        """
+        return await self._get(f"{run_path(run_id)}/export", **{"as": form})
+
+    async def latest(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
+        """Return the latest stitches of all threads of the project, newest first.
+
+        Args:
+            limit: Maximum number of stitches.
+            since: Only stitches since this time.
+        """
+        return [Stitch.from_json(row) for row in await self._get("/api/stitches", limit=limit, since=since)]
 
     async def stitch(self, stitch_id: UUID | str) -> Stitch:
         """Return a stitch.
@@ -322,9 +415,77 @@ class ReadMethods:
             limit=limit,
         )
 
+    async def average_tokens(self, since: datetime) -> list[Json]:
+        """Return the average input and output tokens per run: {thread_id, runs, average_tokens} for each thread.
+
+        Args:
+            since: Only runs since this time.
+        """
+        return await self._get("/api/stats/tokens", since=since)
+
+    async def dashboard(self, ref: Ref | None = None) -> Json:
+        """Return the open threads, the workers and the costs of the project as JSON.
+
+        Args:
+            ref: Only this thread with its descendants: a thread, its id or its key.
+
+        Raises:
+            NotFound: If the project has no such thread.
+        """
+        return await self._get("/api/dashboard", thread=None if ref is None else name_of(ref))
+
+    async def whoami(self) -> Json:
+        """Return {project, actor, scopes, agents, version}: the caller, the agents of the app, and the server."""
+        return await self._get("/api/whoami")
+
+    async def sql(self, query: str, *, lens: str | None = None, limit: int | None = None) -> Json:
+        """Return the result of a SELECT: {columns, rows, more}. It sees all projects. Needs the scope `admin`.
+
+        Args:
+            query: The statement.
+            lens: Name of a lens. None: the core tables.
+            limit: Maximum number of rows. The server has its own limit.
+
+        Raises:
+            Refused: If the statement is not valid, or if the token does not have the scope.
+        """
+        body = _without_none(query=query, lens=lens, limit=limit)
+        return await self._connection.post("/api/sql", body, patient=True)
+
+    async def ingest_queue(self, *, limit: int = 100) -> Json:
+        """Return the counts of the ingest queue of the project and its bodies in quarantine. Needs the scope `admin`.
+
+        Args:
+            limit: Maximum number of bodies.
+        """
+        return await self._get("/api/arrivals", limit=limit)
+
+    async def tokens(self) -> list[Json]:
+        """Return the tokens of the project without their secrets. Needs the scope `admin`."""
+        return await self._get("/api/tokens")
+
+    async def audit(self, *, limit: int = 50) -> list[Json]:
+        """Return the audit log of the project, newest first. Needs the scope `admin`.
+
+        Args:
+            limit: Maximum number of entries.
+        """
+        return await self._get("/api/audit", limit=limit)
+
     async def agents(self) -> Json:
         """Return the agents of the server and of the record as JSON."""
         return await self._get("/api/agents")
+
+    async def versions(self, agent: str) -> list[AgentVersion]:
+        """Return the versions of an agent, oldest first.
+
+        Args:
+            agent: Name of the agent.
+
+        Raises:
+            NotFound: If the project has no such agent.
+        """
+        return [AgentVersion.from_json(row) for row in await self._get(f"/api/agents/{part(agent)}/versions")]
 
     async def memories(self, *, user_id: str | None = None, limit: int = 100) -> list[Memory]:
         """Return memories of the project.
@@ -385,6 +546,17 @@ class ReadMethods:
             async for event in events:
                 if event.stitch is not None:
                     yield event.stitch
+
+    def watch_project(self, *, recent: int = 0) -> AsyncGenerator[Stitch]:
+        """Yield the stitches of all threads of the project as they are written.
+
+        Args:
+            recent: Number of stored stitches to yield first, at most 1000.
+
+        Raises:
+            StoreUnreachable: If the server does not answer, or when it ends the stream.
+        """
+        return self._connection.stitches("/api/events/stitches", recent=recent)
 
     async def _get(self, path: str, **parameters: Any) -> Any:
         return await self._connection.get(path, **parameters)
@@ -824,6 +996,45 @@ class ActionMethods(ReadMethods):
             source=source,
         )
         return Feedback.from_json(await self._connection.post("/api/feedback", body))
+
+    async def retry_body(self, body_id: UUID | str) -> None:
+        """Put a body from quarantine into the ingest queue again. Needs the scope `admin`.
+
+        Args:
+            body_id: Id of the body.
+
+        Raises:
+            NotFound: If no such body is in quarantine.
+        """
+        await self._connection.post(f"/api/arrivals/{part(body_id)}/retry")
+
+    async def create_token(self, name: str, scopes: Sequence[str], *, expires_at: datetime | None = None) -> Json:
+        """Create a token of the project. Needs the scope `admin`.
+
+        Args:
+            name: Name of the token.
+            scopes: Scopes of the token: `read`, `write`, `ingest`, `admin`.
+            expires_at: Time after which the token is not valid, with a time zone.
+
+        Returns:
+            The token as JSON. `token` is the secret, which the server does not show again.
+
+        Raises:
+            Refused: If a scope is unknown, or if the project has a valid token with this name.
+        """
+        body = _without_none(name=name, scopes=list(scopes), expires_at=expires_at)
+        return await self._connection.post("/api/tokens", body)
+
+    async def revoke_token(self, name: str) -> Json:
+        """Revoke a token of the project and return it. Needs the scope `admin`.
+
+        Args:
+            name: Name of the token.
+
+        Raises:
+            NotFound: If the project has no valid token with this name.
+        """
+        return await self._connection.ask("DELETE", f"/api/tokens/{part(name)}")
 
     async def _act(self, ref: Ref, act: str, **body: Any) -> Any:
         return await self._connection.post(f"{thread_path(ref)}/{act}", _without_none(**body) or None)

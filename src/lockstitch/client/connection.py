@@ -5,7 +5,7 @@ import random
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, Final, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx2
 
@@ -16,6 +16,7 @@ from lockstitch.errors import (
     LockstitchError,
     NotFound,
     Refused,
+    SchemaMismatch,
     StoreError,
     StoreUnreachable,
     conflict_class,
@@ -29,24 +30,48 @@ _BY_STATUS: Final[dict[int, type[LockstitchError]]] = {
     409: Conflict,
     413: Refused,
     422: Refused,
+    502: StoreUnreachable,
     503: StoreUnreachable,
+    504: StoreUnreachable,
     507: StoreError,
 }
 
 
-def error_from_response(status: int, body: bytes) -> LockstitchError:
-    """Return the error for a response that is not a success."""
+def error_from_response(status: int, body: bytes, *, url: str = "", path: str = "") -> LockstitchError:
+    """Return the error for a response that is not a success. `url` is that of the server, without secrets."""
     problem = _problem(body)
+    if _is_unknown_route(path, status, problem):
+        return SchemaMismatch(
+            f"The server at {url} has no route {path.partition('?')[0]}. Check the URL, and that the server is not "
+            "older than this client."
+        )
+    if 300 <= status < 400:
+        return StoreError(f"The server at {url} redirects to another address. Use that URL.")
     title, detail = str(problem.get("title") or ""), str(problem.get("detail") or "")
     named: Any = getattr(errors, title, None) if title.isidentifier() else None
     if isinstance(named, type) and issubclass(named, LockstitchError):
         exact = conflict_class(problem.get("reason"))
         return exact(detail) if exact is not None and issubclass(exact, named) else named(detail)
     kind = _BY_STATUS.get(status, LockstitchError)
-    return kind(f"{title}. {detail}".strip(". ") + "." if title or detail else f"The server returned status {status}.")
+    if not title and not detail:
+        return kind(f"The server at {url} returned status {status}.")
+    text = f"{title}. {detail}".strip(". ") + "."
+    return kind(f"The server at {url} answered: {text}" if status in (401, 403) else text)
 
 
-def unreachable(url: object, exc: httpx2.HTTPError) -> StoreUnreachable:
+def _is_unknown_route(path: str, status: int, problem: Json) -> bool:
+    """True if the server does not have the route. A key with a slash in a path also looks like an unknown route."""
+    known = bool(problem) and (problem.get("title") not in ("Not Found", "Method Not Allowed") or problem.get("detail"))
+    return status in (404, 405) and not known and "%2F" not in path
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without user, password and query, for messages."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")).rstrip("/")
+
+
+def unreachable(url: object, exc: Exception) -> StoreUnreachable:
     return StoreUnreachable(f"The server at {url} does not answer: {str(exc) or type(exc).__name__}.")
 
 
@@ -72,10 +97,20 @@ class Connection:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if project is not None:
             headers["Lockstitch-Project"] = project
-        self.url = url.rstrip("/")
+        try:
+            self.url = shown_url(url)
+            """Address of the server, without secrets."""
+            host, port = urlsplit(url).hostname, urlsplit(url).port
+        except ValueError as exc:
+            raise Refused(f"The URL of the server is not valid: {exc}.") from exc
+        if not host or port == 0:
+            raise Refused(f"{self.url} is not the URL of a server. Use http://host:8765 or https://host.")
         self._reached = False
         """True if the server has answered once. Then streams wait for it to return."""
-        self._http = httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=timeout)
+        # Loading certificates takes longer than most responses.
+        verify = not url.lower().startswith("http://")
+        base = url.partition("?")[0].rstrip("/")
+        self._http = httpx2.AsyncClient(base_url=base, headers=headers, timeout=timeout, verify=verify)
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -103,12 +138,15 @@ class Connection:
             options["timeout"] = httpx2.Timeout(10.0, read=None)
         try:
             answer = await self._http.request(method, path, **options)
-        except httpx2.HTTPError as exc:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
             raise unreachable(self.url, exc) from exc
         self._reached = True
         if not answer.is_success:
-            raise error_from_response(answer.status_code, answer.content)
-        return codec.loads(answer.content)
+            raise error_from_response(answer.status_code, answer.content, url=self.url, path=path)
+        try:
+            return codec.loads(answer.content)
+        except ValueError as exc:
+            raise StoreError(f"The answer of {self.url} is not JSON. Check that it is the URL of a server.") from exc
 
     async def follow(self, path: str, after: int, **parameters: Any) -> AsyncGenerator[StreamEvent]:
         """Yield the events of a thread after a position until it ends. Reconnect as often as needed.
@@ -131,6 +169,14 @@ class Connection:
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, LONGEST_PAUSE)
 
+    async def stitches(self, path: str, **parameters: Any) -> AsyncGenerator[Stitch]:
+        """Yield the stitches of a stream without positions. Raises `StoreUnreachable` when the server ends it."""
+        async with aclosing(self._stream(path, 0, parameters)) as events:
+            async for event in events:
+                if event.stitch is not None:
+                    yield event.stitch
+        raise StoreUnreachable(f"The server at {self.url} ended the stream.")
+
     async def _stream(self, path: str, after: int, parameters: Mapping[str, Any]) -> AsyncGenerator[StreamEvent]:
         headers = {"Accept": "text/event-stream", **({"Last-Event-ID": str(after)} if after else {})}
         timeout = httpx2.Timeout(10.0, read=SILENCE)
@@ -139,7 +185,7 @@ class Connection:
                 "GET", path, params=_sent(parameters) or None, headers=headers, timeout=timeout
             ) as answer:
                 if not answer.is_success:
-                    raise error_from_response(answer.status_code, await answer.aread())
+                    raise error_from_response(answer.status_code, await answer.aread(), url=self.url, path=path)
                 self._reached = True
                 async for event in _events(answer, after):
                     yield event

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from lockstitch.model import Json, Stitch, parse_time
+from lockstitch.model import Json, Run, Stitch, Thread, parse_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,35 @@ class ThreadRow:
         values |= {name: parse_time(row[name]) for name in ("created_at", "updated_at")}
         values["children"] = [cls.from_json(child) for child in row.get("children", [])]
         return cls(**values)
+
+
+class Matches(NamedTuple):
+    """Threads and runs that a part of an id matches."""
+
+    exact: Thread | None
+    """The thread whose id or key is the whole text, or None."""
+    threads: list[Thread]
+    """Threads whose id matches, the latest first."""
+    runs: list[Run]
+    """Runs whose id matches, the latest first."""
+
+
+class WaitingThread(NamedTuple):
+    """A thread that waits for a person."""
+
+    thread: Thread
+    """The thread."""
+    replies: list[Json]
+    """The calls that wait for a reply: {kind, call_id, call_key, tool, input, question, member, since}."""
+
+
+class Inbox(NamedTuple):
+    """Threads that wait for a person, the longest wait first."""
+
+    threads: list[WaitingThread]
+    """The first threads."""
+    total: int
+    """Number of all threads that wait for a person."""
 
 
 class History(NamedTuple):

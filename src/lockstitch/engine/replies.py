@@ -32,7 +32,9 @@ from lockstitch.model import (
     Thread,
     Wait,
     format_time,
+    parse_time,
     parse_waits,
+    person_waits,
     tool_result,
     tool_uses,
 )
@@ -239,6 +241,25 @@ class PendingReply:
     since: datetime | None
     """Time at which the thread started to wait."""
 
+    @classmethod
+    def from_json(cls, value: Json) -> "PendingReply":
+        """Return the reply from its JSON.
+
+        Args:
+            value: JSON of `as_json`.
+        """
+        since = value["since"]
+        return cls(
+            kind=value["kind"],
+            call_id=value["call_id"],
+            key=value["call_key"],
+            name=value["tool"],
+            input=value["input"],
+            question=value["question"],
+            member=value["member"],
+            since=parse_time(since) if since else None,
+        )
+
     def as_json(self) -> Json:
         """Return the reply that is needed as JSON."""
         return {
@@ -266,6 +287,33 @@ async def pending_replies(store: Store, ref: ThreadRef) -> list[PendingReply]:
     waiting = await WaitingThread.of(store, ref)
     pending = [await _pending(waiting, wait, call) for wait, call in waiting.open_calls()]
     return sorted(pending, key=lambda reply: format_time(reply.since) if reply.since else "")
+
+
+async def waiting_calls(store: Store, head: Thread) -> list[PendingReply]:
+    """Return the calls of a thread that wait for a reply, for an inbox.
+
+    A thread without an open run may have waits that an application wrote. Then these are returned.
+
+    Args:
+        store: Open store with the thread.
+        head: The thread.
+
+    Raises:
+        NotFound: If the thread does not exist.
+    """
+    return await pending_replies(store, head) or [
+        PendingReply(
+            kind=wait.kind,
+            call_id=wait.call_id or "",
+            key=wait.key or wait.call_id or "",
+            name=wait.name or "",
+            input=None,
+            question=wait.question if isinstance(wait, QuestionWait) else None,
+            member=wait.agent,
+            since=wait.since,
+        )
+        for wait in person_waits(head.waits)
+    ]
 
 
 async def _pending(waiting: "WaitingThread", wait: Wait, waiting_call: "_WaitingCall") -> PendingReply:

@@ -144,6 +144,7 @@ def _is_version(model: str, name: str) -> bool:
 def _known_rates(provider: str, model: str, usage: Usage, at: datetime) -> _Rates | None:
     if provider in _WITHOUT_PRICE:
         return None
+    named = f"model {model} at provider {provider}" if provider else f"model {model}"
     try:
         # Imported here because its tables take a quarter of a second to load.
         import genai_prices
@@ -156,10 +157,10 @@ def _known_rates(provider: str, model: str, usage: Usage, at: datetime) -> _Rate
         prices = model_info.get_prices(at)
         return _rates_of(prices, model_info.id, genai_prices.__version__, usage.input_tokens)
     except LookupError:
-        _warn(f"Unknown price of model {model} at provider {provider}. Pass `prices` to the agent to count its costs.")
+        _warn(f"Unknown price of {named}. Pass `prices` to the agent to count its costs.")
         return None
     except Exception as exc:  # an unknown price must never fail a run
-        _warn(f"Unknown price of model {model} at provider {provider}: {exc}.")
+        _warn(f"Unknown price of {named}: {exc}.")
         return None
 
 

@@ -8,7 +8,8 @@ import pytest
 from lockstitch.server import Settings
 from lockstitch.store import Store
 from tests.server.api import agents
-from tests.server.api.asking import get, run
+from tests.server.api.asking import get, result, run
+from tests.server.api.reading import events
 from tests.server.serving import serving
 
 pytestmark = pytest.mark.anyio
@@ -65,6 +66,44 @@ async def test_run_is_returned_by_all_read_routes(store: Store, http: httpx2.Asy
     assert version["version"] == 1
     assert (await get(http, "/api/threads/story/size"))["stitches"] > 0
     assert len((await get(http, "/api/workers"))["workers"]) == 1
+
+
+async def test_routes_for_command_line_return_records_of_store(store: Store, http: httpx2.AsyncClient) -> None:
+    done = await run(http, "payer", thread="pays", user_id="ada")
+    head = await store.thread("pays")
+    (overview,) = await store.overview([head])
+    assert (await get(http, "/api/threads", full=True))["threads"] == [overview.as_json(full=True)]
+    assert await get(http, f"/api/overviews?thread_id={head.id}&thread_id={done['run_id']}") == [overview.as_json()]
+    (tree,) = await get(http, f"/api/trees?thread_id={head.id}&root=true&full=true")
+    assert tree == {**overview.as_json(full=True), "tasks": [], "children": []}
+    assert await get(http, "/api/threads/pays/last_run") == (await store.run(done["run_id"])).as_json()
+    assert len(await get(http, "/api/threads/pays/runs", first=1)) == 1
+    assert await get(http, "/api/threads/pays/runs", first=2) == []
+    match = await get(http, "/api/match", text=str(head.id)[-8:])
+    assert (match["exact"], match["threads"], match["runs"]) == (None, [head.as_json()], [])
+    assert (await get(http, "/api/match", text="pays"))["exact"] == head.as_json()
+    assert [row["id"] for row in (await get(http, "/api/match", text=done["run_id"][-8:]))["runs"]] == [done["run_id"]]
+    (reply,) = await get(http, "/api/threads/pays/replies")
+    assert (reply["kind"], reply["tool"], reply["input"]) == ("approval", "pay", {"amount": 5})
+    assert await get(http, "/api/inbox") == {"threads": [{"thread": head.as_json(), "replies": [reply]}], "count": 1}
+    latest = await get(http, "/api/stitches", limit=2)
+    assert latest == [stitch.as_json() for stitch in await store.latest(limit=2)]
+    sent = [event async for event in events(http, "/api/events/stitches?recent=2&until=now")]
+    assert [(event.type, event.data) for event in sent] == [("stitch", stitch) for stitch in reversed(latest)]
+    (usage,) = await get(http, "/api/stats/tokens", since=head.created_at.isoformat())
+    assert (usage["thread_id"], usage["runs"]) == (str(head.id), 1)
+    dashboard = await get(http, "/api/dashboard", thread="pays")
+    assert (dashboard["open"]["waiting"], [row["id"] for row in dashboard["threads"]]) == (1, [str(head.id)])
+    assert dashboard["threads"][0]["fence"] == head.fence
+    who = await get(http, "/api/whoami")
+    assert (who["project"], who["actor"], "payer" in who["agents"]) == ("default", "local", True)
+    (turn,) = (await get(http, "/api/threads/pays/history", full=True))["turns"] or [None]
+    assert turn is None
+    answer = await http.post("/api/threads/pays/approve", json={"call_id": reply["call_key"]})
+    assert answer.status_code == 200, answer.text
+    await result(http, done["run_id"])
+    (turn,) = (await get(http, "/api/threads/pays/history", full=True))["turns"]
+    assert turn["run"] == (await store.run(done["run_id"])).as_json()
 
 
 @pytest.mark.req("S3-070")

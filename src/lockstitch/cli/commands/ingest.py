@@ -99,7 +99,7 @@ def retry(
     elif ids:
         session.out.line(f"{plural(len(ids), 'body', 'bodies')} in the ingest queue again.")
     else:
-        session.out.note(f"Project {session.project} has no body in quarantine.")
+        session.out.note(f"Project {store.project} has no body in quarantine.")
 
 
 def _shown(quarantined: Quarantined) -> Json:

@@ -159,7 +159,9 @@ def search(
     session = session_of(context)
     text = " ".join(words)
     with session.open() as store:
-        matches = [_described(store, hit, text) for hit in store.search(text, limit=limit)]
+        hits = store.search(text, limit=limit)
+        threads = store.threads_by_id({hit.thread_id for hit in hits})
+        matches = [_described(store, threads[hit.thread_id], hit, text) for hit in hits if hit.thread_id in threads]
     if session.json_output:
         session.out.json([row for row, _ in matches])
         return
@@ -171,8 +173,7 @@ def search(
         session.out.note("No matches.")
 
 
-def _described(store: SyncStore, hit: SearchHit, text: str) -> tuple[Json, Thread]:
-    thread = store.thread(hit.thread_id)
+def _described(store: SyncStore, thread: Thread, hit: SearchHit, text: str) -> tuple[Json, Thread]:
     run_id = None
     content = thread.title or ""
     if hit.position is not None:

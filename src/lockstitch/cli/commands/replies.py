@@ -10,6 +10,7 @@ from uuid import UUID
 import typer
 from rich.text import Text
 
+from lockstitch.cli.actions import AgentNotOnServer, ThreadActions, actions_of
 from lockstitch.cli.options import CallName, Limit, NoResume, ThreadName, Yes, examples
 from lockstitch.cli.references import command_name, find_thread
 from lockstitch.cli.render.messages import arguments_line
@@ -28,17 +29,17 @@ from lockstitch.cli.selection import (
 )
 from lockstitch.cli.session import Session, now, session_of
 from lockstitch.errors import NotFound, Refused, ThreadHeld, ThreadWaiting
-from lockstitch.model import ApprovalWait, InDoubtWait, Json, QuestionWait, Thread, person_waits
+from lockstitch.model import ApprovalWait, InDoubtWait, Json, QuestionWait, Thread
 from lockstitch.store import Store
 from lockstitch.sync import SyncStore
 
 if TYPE_CHECKING:
-    from lockstitch.agents import Result
+    from lockstitch.agents import App, Result
     from lockstitch.engine.replies import PendingReply
 
 app = typer.Typer()
 
-Reply = Callable[[SyncStore, Thread], None]
+Reply = Callable[[ThreadActions, Thread], None]
 
 _NOUNS = {ApprovalWait.KIND: "approval", InDoubtWait.KIND: "its outcome", QuestionWait.KIND: "an answer"}
 _WORDS = {
@@ -49,32 +50,6 @@ _WORDS = {
 }
 
 
-def _pending(store: SyncStore, thread: Thread) -> "list[PendingReply]":
-    """Return the calls of a thread that wait for a reply."""
-    from lockstitch.engine.replies import pending_replies
-
-    return store.portal.call(pending_replies(store.async_store, thread))
-
-
-def _stored_waits(thread: Thread) -> "list[PendingReply]":
-    """Return the waits of a thread without an open run, which an application wrote."""
-    from lockstitch.engine.replies import PendingReply
-
-    return [
-        PendingReply(
-            kind=wait.kind,
-            call_id=wait.call_id or "",
-            key=wait.key or wait.call_id or "",
-            name=wait.name or "",
-            input=None,
-            question=wait.question if isinstance(wait, QuestionWait) else None,
-            member=wait.agent,
-            since=wait.since,
-        )
-        for wait in person_waits(thread.waits)
-    ]
-
-
 @app.command(epilog=examples("lockstitch inbox", "lockstitch inbox --json | jq -r '.[].commands[0]'"))
 def inbox(context: typer.Context, limit: Limit = 50) -> None:
     """List the calls and questions that wait for a person, with the commands that reply. The longest wait comes first.
@@ -83,9 +58,7 @@ def inbox(context: typer.Context, limit: Limit = 50) -> None:
     """
     session = session_of(context)
     with session.open() as store:
-        threads = store.awaiting_person(limit=limit)
-        waiting = [(thread, _pending(store, thread) or _stored_waits(thread)) for thread in threads]
-        number = store.count_awaiting_person()
+        waiting, number = actions_of(store).inbox(limit)
     if session.json_output:
         session.out.json([row for thread, replies in waiting for row in _rows(thread, replies)])
         return
@@ -95,8 +68,8 @@ def inbox(context: typer.Context, limit: Limit = 50) -> None:
         _show(session, thread, replies)
     if not waiting:
         session.out.note("No thread waits for a person.")
-    if number > len(threads):
-        session.out.note(f"Not shown: {plural(number - len(threads), 'thread')}. Use a larger --limit.")
+    if number > len(waiting):
+        session.out.note(f"Not shown: {plural(number - len(waiting), 'thread')}. Use a larger --limit.")
 
 
 def _rows(thread: Thread, replies: "Sequence[PendingReply]") -> list[Json]:
@@ -163,8 +136,6 @@ def approve(
 
     If an app is set with --app or LOCKSTITCH_APP, the threads continue at once, as with `resume`.
     """
-    from lockstitch import sync
-
     session = session_of(context)
     names = names or []
     if len(names) in (1, 2) and status is None and not dry_run:
@@ -172,8 +143,8 @@ def approve(
             call = _call_of(store, *names)
         if call is not None or len(names) == 1:
 
-            def reply(store: SyncStore, head: Thread) -> None:
-                sync.approve(store, head, call or _only(head, _pending(store, head), ApprovalWait.KIND))
+            def reply(actions: ThreadActions, head: Thread) -> None:
+                actions.approve(head, call or _only(head, actions.pending(head), ApprovalWait.KIND))
 
             _reply(session, names[0], no_resume, reply)
             return
@@ -190,7 +161,7 @@ def _call_of(store: SyncStore, thread: str, second: str | None = None) -> str | 
     if second is None:
         return None
     head = find_thread(store, thread)
-    if any(second in (reply.call_id, reply.key) for reply in _pending(store, head)):
+    if any(second in (reply.call_id, reply.key) for reply in actions_of(store).pending(head)):
         return second
     try:
         find_thread(store, second)
@@ -221,17 +192,16 @@ def _only(head: Thread, replies: "Sequence[PendingReply]", kind: str) -> str:
 
 
 def _approve_several(session: Session, selection: Selection, no_resume: bool) -> None:
-    from lockstitch import sync
-
-    resumes = bool(session.app_name) and not no_resume and not selection.dry_run
+    resumes = session.has_app and not no_resume and not selection.dry_run
     code = session.app() if resumes else None
-    with session.open() as store:
+    with session.open() if code is None else open_for_app(session, code) as store:
+        actions = actions_of(store)
         shown: dict[UUID, list[PendingReply]] = {}
 
         def pending(thread: Thread) -> "list[PendingReply]":
             # Read once: the user confirms the calls that the table shows, and no later ones.
             if thread.id not in shown:
-                shown[thread.id] = _pending(store, thread)
+                shown[thread.id] = actions.pending(thread)
             return shown[thread.id]
 
         def describe(thread: Thread) -> str:
@@ -239,23 +209,28 @@ def _approve_several(session: Session, selection: Selection, no_resume: bool) ->
             return ", ".join(arguments_line(call.name, call.input) for call in calls)
 
         def approve_call(head: Thread) -> str:
-            sync.approve(store, head, _only(head, pending(head), ApprovalWait.KIND))
+            actions.approve(head, _only(head, pending(head), ApprovalWait.KIND))
             return store.thread(head).status
 
         heads = selection.confirmed(session, store, "Approve the calls of", describe)
         outcomes = [Outcome.of(head, lambda head=head: approve_call(head)) for head in heads]
-    if not outcomes:
-        return
-    if code is not None:
-        approved = [outcome.thread for outcome in outcomes if outcome.error is None]
+        if outcomes and code is not None:
+            approved = [outcome.thread for outcome in outcomes if outcome.error is None]
+            results = {outcome.thread.id: outcome for outcome in _resume_all(session, store, code, approved)}
+            outcomes = [results.get(outcome.thread.id, outcome) for outcome in outcomes]
+    if outcomes:
+        finish(session, "Approved the calls of", outcomes)
 
-        async def resume(inner: Store, head: Thread) -> "Result | None":
+
+def _resume_all(session: Session, store: SyncStore, code: "App", heads: Sequence[Thread]) -> list[Outcome]:
+    async def resume(inner: Store, head: Thread) -> "Result | None":
+        try:
             return await code.resume(await inner.thread(head), store=inner)
+        except AgentNotOnServer:
+            # A worker with this agent continues the thread.
+            return None
 
-        with open_for_app(session, code) as store:
-            results = {outcome.thread.id: outcome for outcome in execute_all(session, store, approved, resume)}
-        outcomes = [results.get(outcome.thread.id, outcome) for outcome in outcomes]
-    finish(session, "Approved the calls of", outcomes)
+    return execute_all(session, store, heads, resume)
 
 
 @app.command(
@@ -272,10 +247,9 @@ def deny(
 
     If an app is set with --app or LOCKSTITCH_APP, the thread continues at once, as with `resume`.
     """
-    from lockstitch import sync
 
-    def reply(store: SyncStore, head: Thread) -> None:
-        sync.deny(store, head, call or _only(head, _pending(store, head), ApprovalWait.KIND), reason=reason)
+    def reply(actions: ThreadActions, head: Thread) -> None:
+        actions.deny(head, call or _only(head, actions.pending(head), ApprovalWait.KIND), reason=reason)
 
     _reply(session_of(context), thread, no_resume, reply)
 
@@ -299,14 +273,12 @@ def settle(
 
     If an app is set with --app or LOCKSTITCH_APP, the thread continues at once, as with `resume`.
     """
-    from lockstitch import sync
-
     if (done is not None) + redo + unknown != 1:
         raise Refused("Pass exactly one of --done TEXT, --redo or --unknown.")
 
-    def reply(store: SyncStore, head: Thread) -> None:
-        name = call or _only(head, _pending(store, head), InDoubtWait.KIND)
-        sync.settle(store, head, name, done=done, redo=redo, unknown=unknown)
+    def reply(actions: ThreadActions, head: Thread) -> None:
+        name = call or _only(head, actions.pending(head), InDoubtWait.KIND)
+        actions.settle(head, name, done=done, redo=redo, unknown=unknown)
 
     _reply(session_of(context), thread, no_resume, reply)
 
@@ -326,14 +298,13 @@ def answer(
 
     If an app is set with --app or LOCKSTITCH_APP, the thread continues at once, as with `resume`.
     """
-    from lockstitch import sync
 
-    def reply(store: SyncStore, head: Thread) -> None:
-        replies = _pending(store, head)
+    def reply(actions: ThreadActions, head: Thread) -> None:
+        replies = actions.pending(head)
         # Without a call, the same answer can be repeated after the run has continued.
         if call is None and sum(pending.kind == QuestionWait.KIND for pending in replies) > 1:
             _only(head, replies, QuestionWait.KIND)
-        sync.answer(store, head, text, call_id=call)
+        actions.answer(head, text, call_id=call)
 
     _reply(session_of(context), thread, no_resume, reply)
 
@@ -361,36 +332,37 @@ def submit(
 
     If an app is set with --app or LOCKSTITCH_APP, the thread continues at once, as with `resume`.
     """
-    from lockstitch import sync
-
     if len(calls) != len(result):
         raise Refused(f"Pass one --result for each call: {len(calls)} calls, {len(result)} results.")
     results = [
         {"tool_use_id": call, "content": text, "is_error": error} for call, text in zip(calls, result, strict=True)
     ]
-    _reply(session_of(context), thread, no_resume, lambda store, head: sync.submit_results(store, head, results))
+    _reply(session_of(context), thread, no_resume, lambda actions, head: actions.submit_results(head, results))
 
 
 def _reply(session: Session, thread: str, no_resume: bool, reply: Reply) -> None:
-    if no_resume or not session.app_name:
+    if no_resume or not session.has_app:
         with session.open() as store:
-            head = find_thread(store, thread)
-            reply(store, head)
+            actions, head = actions_of(store), find_thread(store, thread)
+            reply(actions, head)
             head = store.thread(head)
         if session.json_output:
             session.out.json({"id": str(head.id), "status": head.status})
         else:
-            session.out.note(f"Reply stored. Run `lockstitch resume {thread} --app module:name` to continue.")
+            session.out.note(actions.reply_text(thread))
         return
     code = session.app()
     with open_for_app(session, code) as store:
         head = find_thread(store, thread)
         # Check the agent first: without it, the reply would be stored but the thread could not continue.
         code.agent(head.agent)
-        reply(store, head)
+        reply(actions_of(store), head)
         try:
             result = execute(store, resuming(code, store.thread(head)), RunProgress(session.out), name=thread)
         except ThreadHeld as exc:
             session.out.note(f"Reply stored. {exc} That worker continues the thread.")
+            return
+        except AgentNotOnServer as exc:
+            session.out.note(f"Reply stored. {exc} A worker with this agent continues the thread.")
             return
         finish_command(session, store, result, head, thread)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lockstitch.cli import options
+from lockstitch.cli.actions import actions_of
 from lockstitch.cli.agent_choice import AgentChoice, app_or_stored
 from lockstitch.cli.options import (
     AgentName,
@@ -279,21 +280,20 @@ def cancel(
     yes: Yes = False,
 ) -> None:
     """Cancel the open run of threads, also in another process. Streamed text is stored."""
-    from lockstitch import sync
-
     session = session_of(context)
     selection = Selection(
         threads or [], status, since, dry_run, yes, allowed=("pending", "running", "waiting"), only=_has_work
     )
     with session.open() as store:
+        actions = actions_of(store)
         if selection.single is None:
             heads = selection.confirmed(session, store, "Cancel")
             if heads:
-                outcomes = [Outcome.of(head, lambda head=head: sync.cancel(store, head).status) for head in heads]
+                outcomes = [Outcome.of(head, lambda head=head: actions.cancel(head).status) for head in heads]
                 open_threads = any(outcome.status in selection.allowed for outcome in outcomes)
                 finish(session, "Requested the cancel of" if open_threads else "Cancelled", outcomes)
             return
-        head = sync.cancel(store, find_thread(store, selection.single))
+        head = actions.cancel(find_thread(store, selection.single))
         until = time.monotonic() + PATIENCE
         while head.cancel_requested and time.monotonic() < until:
             time.sleep(0.05)

@@ -70,7 +70,7 @@ def list_(context: typer.Context) -> None:
         session.out.json([_shown(token) for token in tokens])
         return
     if not tokens:
-        session.out.note(f"Project {session.project} has no tokens.")
+        session.out.note(f"Project {store.project} has no tokens.")
         return
     columns = [
         TableColumn("NAME", flexible=True),
@@ -169,6 +169,8 @@ def serve(
         raise missing_extra(exc, "`lockstitch serve`", "server") from exc
 
     session = session_of(context)
+    if not demo:
+        session.require_database("serve")
     settings = Settings(
         tokens_needed=tokens,
         hosts=tuple(name.lower() for name in host_name or ()),

@@ -304,12 +304,13 @@ def tokens(
         if session.json_output:
             session.out.json([{**usage._asdict(), "thread_id": str(usage.thread_id)} for usage in thread_usages])
             return
+        threads = store.threads_by_id({usage.thread_id for usage in thread_usages})
         rows = [
             [
                 shown_id(session.out, usage.thread_id),
                 f"{usage.runs:,}",
                 f"{usage.average_tokens:,.1f}",
-                name_of(store.thread(usage.thread_id)),
+                name_of(threads[usage.thread_id]) if usage.thread_id in threads else "",
             ]
             for usage in thread_usages
         ]
@@ -365,8 +366,11 @@ def _report(store: SyncStore, name: str | None) -> Json:
     """Return the bytes per store of the document, and the document's estimate for the same threads and runs."""
     thread = find_thread(store, name) if name else None
     sizes = store.size(thread)
-    doctor_report = store.counts()
-    threads, runs = (1, thread.last_sequence) if thread else (doctor_report.threads, doctor_report.runs)
+    if thread is not None:
+        threads, runs = 1, thread.last_sequence
+    else:
+        counts = store.counts()
+        threads, runs = counts.threads, counts.runs
     stores: Json = {}
     for part, (low, high) in _ESTIMATES.items():
         number = threads if part == "config" else runs

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from lockstitch.cli.actions import actions_of
 from lockstitch.cli.exit_codes import ExitCode
 from lockstitch.cli.options import examples
 from lockstitch.cli.references import find_run, find_thread
@@ -175,6 +176,8 @@ def export(
         raise Refused("--update needs --lens.")
     if path == "-" and run is None:
         raise Refused("Only a run can be written to stdout. Pass a file name.")
+    if run is None:
+        session.require_database(f"export {chosen[0]}")
     if lens is not None:
         _lens(session, lens, path, update)
     elif run is not None:
@@ -201,12 +204,10 @@ def _lens(session: Session, lens: str, path: str, update: bool) -> None:
 
 
 def _run(session: Session, run: str, form: str, path: str) -> None:
-    from lockstitch.integrations.langsmith.export import export_run
-
     if form != "langsmith":
         raise Refused(f"--as {form!r} is not valid. Use langsmith.")
     with session.open() as store:
-        messages = store.portal.call(export_run(store.async_store, str(find_run(store, run).id)))
+        messages = actions_of(store).export_run(find_run(store, run).id)
     text = codec.dumps(messages)
     if path == "-":
         sys.stdout.write(text.decode() + "\n")
@@ -259,9 +260,11 @@ def copy(
     verified.
     """
     session = session_of(context)
-    with session.open(url=source) as here:
+    for url in (source, target):
+        session.require_database("copy", url)
+    with session.open_database(source) as here:
         root = find_thread(here, tree) if tree else None
-        with session.open(url=target, create=True) as sync_store:
+        with session.open_database(target, create=True) as sync_store:
             total = len(here.tree(root)) if root else here.count(all_projects=True)
             with CopyProgress(total) as following:
                 copied = here.copy_to(sync_store, tree=root, progress=following.show)

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
+from lockstitch.cli.actions import actions_of
 from lockstitch.cli.options import examples
 from lockstitch.cli.references import find_thread
 from lockstitch.cli.services.watch import dashboard_view
 from lockstitch.cli.session import session_of
-from lockstitch.store.reports.dashboard import DashboardReader
 
 app = typer.Typer()
 
@@ -78,8 +78,9 @@ def watch(
 
     session = session_of(context)
     with session.open() as store:
+        session = session.of_store(store)
         wanted = None if thread is None else find_thread(store, thread).id
-        reader = DashboardReader(store.async_store, all_projects=not session.project_named, thread_id=wanted)
+        reader = actions_of(store).dashboard(all_projects=not session.project_named, thread_id=wanted)
         if session.json_output:
             session.out.json(store.portal.call(reader.read()).as_json())
         elif once or session.out.width is None:

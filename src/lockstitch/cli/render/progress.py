@@ -204,6 +204,8 @@ class RunProgress:
                 self.aside(messages.part({**data, "type": "tool_use"}))
             case "tool_result" | "server_tool_result":
                 self.aside(messages.part({**data, "type": "tool_result"}))
+            case "retry" if "message" not in data:
+                self.aside("… The answer starts again.", "yellow")
             case "retry":
                 self.aside(f"… {one_line(str(data.get('message')))} Next attempt in {data.get('delay')} s.", "yellow")
             case "compacted":

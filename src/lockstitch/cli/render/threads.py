@@ -46,7 +46,8 @@ def _what(wait: Wait) -> str:
         case QuestionWait():
             return "It asks a question"
         case RetryWait():
-            return f"It cannot continue with {call}: {one_line(wait.reason or 'no reason given')}"
+            step = f" with {call}" if call else ""
+            return f"It cannot continue{step}: {one_line(wait.reason or 'no reason given')}"
         case DepsWait():
             return one_line(wait.reason).removesuffix(".")
         case _:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from lockstitch import sync
 from lockstitch.agents.stored import StoredAgent
+from lockstitch.cli.actions import actions_of
 from lockstitch.cli.render import messages
 from lockstitch.cli.render.output import cost, plural
 from lockstitch.cli.render.progress import RunProgress, sums
@@ -95,6 +95,7 @@ class ChatLoop:
     def __init__(self, session: Session, store: SyncStore, app: "App", agent: "Agent", name: str) -> None:
         self._session = session
         self._store = store
+        self._actions = actions_of(store)
         self._app = app
         self._agent = agent
         self._name = name
@@ -183,7 +184,7 @@ class ChatLoop:
     def _stop(self) -> bool:
         """Cancel the run after Ctrl-C. Return True if the caller should wait for the end of the run."""
         try:
-            sync.cancel(self._store, self._name)
+            self._actions.cancel(self._name)
         except NotFound:
             return False
         except LockstitchError:
@@ -294,31 +295,31 @@ class ChatLoop:
                 case InDoubtWait():
                     self._settle(call_id)
                 case QuestionWait():
-                    sync.answer(self._store, self._name, self._ask("Your answer: "))
+                    self._actions.answer(self._name, self._ask("Your answer: "))
                 case FrontendToolWait():
                     ask = self._ask("The frontend would run this. Result: ")
                     results.append({"tool_use_id": call_id, "content": ask})
                 case _:
                     raise InputEnded
         if results:
-            sync.submit_results(self._store, self._name, results)
+            self._actions.submit_results(self._name, results)
 
     def _approve(self, call_id: str) -> None:
         while True:
             word, _, reason = self._ask("Approve this call? y, or n and a reason:  ").strip().partition(" ")
             if word.lower() in ("y", "yes"):
-                return sync.approve(self._store, self._name, call_id)
+                return self._actions.approve(self._name, call_id)
             if word.lower() in ("n", "no"):
-                return sync.deny(self._store, self._name, call_id, reason=reason.strip() or None)
+                return self._actions.deny(self._name, call_id, reason=reason.strip() or None)
 
     def _settle(self, call_id: str) -> None:
         self._progress.aside(Text("This call was interrupted and its outcome is unknown.", style="yellow"))
         while True:
             word, _, result = self._ask("Outcome? done and the result, or redo:  ").strip().partition(" ")
             if word.lower() == "redo":
-                return sync.settle(self._store, self._name, call_id, redo=True)
+                return self._actions.settle(self._name, call_id, redo=True)
             if word.lower() == "done":
-                return sync.settle(self._store, self._name, call_id, done=result.strip())
+                return self._actions.settle(self._name, call_id, done=result.strip())
 
     def _ask(self, question: str) -> str:
         try:

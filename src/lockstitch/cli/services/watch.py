@@ -13,6 +13,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from lockstitch.cli.actions import SnapshotReader
 from lockstitch.cli.render import threads
 from lockstitch.cli.render.output import TableColumn, age, clock_time, cost, lay_out, one_line, plural
 from lockstitch.cli.render.threads import status_word
@@ -20,7 +21,7 @@ from lockstitch.cli.runs import terminable
 from lockstitch.cli.session import Session
 from lockstitch.errors import LockstitchError, StoreError
 from lockstitch.model import Json, Thread, Worker, parse_time
-from lockstitch.store.reports.dashboard import OPEN, Dashboard, DashboardReader
+from lockstitch.store.reports.dashboard import OPEN, Dashboard
 from lockstitch.sync import SyncStore
 from lockstitch.sync.portal import PortalTask
 
@@ -124,7 +125,7 @@ QUIT_KEYS: Final = b"qQ\x04"
 class Watch:
     """Draws the dashboard until the user quits."""
 
-    def __init__(self, session: Session, store: SyncStore, reader: DashboardReader) -> None:
+    def __init__(self, session: Session, store: SyncStore, reader: SnapshotReader) -> None:
         self._session = session
         self._store = store
         self._reader = reader

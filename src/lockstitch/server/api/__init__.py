@@ -8,6 +8,7 @@ from lockstitch.server.api import admin, events, messages, records, runs, search
 def routers() -> tuple[APIRouter, ...]:
     return (
         threads.router,
+        threads.queries_router,
         thread_actions.router,
         events.router,
         runs.router,

@@ -2,14 +2,15 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from lockstitch.model import Json, Token
 from lockstitch.server.api import responses
-from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Name, TimeParam, rows
+from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Name, TextParam, TimeParam, rows
 from lockstitch.server.auth import Admin, Reader
 from lockstitch.store.reports.dashboard import DashboardReader
+from lockstitch.version import VERSION
 
 router = APIRouter(prefix="/api", tags=["administration"], default_response_class=ExactJSON)
 
@@ -63,6 +64,50 @@ async def workers(caller: Reader) -> ExactJSON:
         held = len(dashboard.held.get(worker.id, []))
         matches.append({**row, "holds": [str(item_id) for item_id in mine], "doing": doing, "threads": held})
     return ExactJSON({"workers": matches, "open": dashboard.counts})
+
+
+@router.get("/dashboard", response_model=responses.Dashboard)
+async def dashboard(
+    caller: Reader,
+    thread: Annotated[
+        TextParam | None, Query(max_length=300, description="Only this thread and its descendants.")
+    ] = None,
+) -> ExactJSON:
+    """Return the open threads of the project, the workers, and the threads of this project that they hold."""
+    head = await caller.store.thread(thread) if thread is not None else None
+    reader = DashboardReader(caller.store, all_projects=False, thread_id=head.id if head is not None else None)
+    snapshot = await reader.read()
+    held = {
+        worker.id: [item for item in snapshot.held.get(worker.id, []) if item.project == caller.project]
+        for worker in snapshot.workers
+    }
+    own = {str(item.id) for threads in held.values() for item in threads}
+    workers = [
+        worker.changed(doing={name: act for name, act in worker.doing.items() if name in own})
+        for worker in snapshot.workers
+    ]
+    return ExactJSON(
+        {
+            **snapshot.as_json(),
+            "threads": [tree.as_json(full=True) for tree in snapshot.trees],
+            "workers": rows(workers),
+            "held": {str(worker_id): rows(threads) for worker_id, threads in held.items()},
+        }
+    )
+
+
+@router.get("/whoami", response_model=responses.WhoAmI)
+async def whoami(caller: Reader) -> ExactJSON:
+    """Return the project and the scopes of the caller, the agents of the loaded app, and the version of the server."""
+    return ExactJSON(
+        {
+            "project": caller.project,
+            "actor": caller.actor,
+            "scopes": sorted(caller.scopes),
+            "agents": caller.state.app.agent_names if caller.state.app is not None else [],
+            "version": VERSION,
+        }
+    )
 
 
 @router.get("/projects", response_model=responses.Projects)

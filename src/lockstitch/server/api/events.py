@@ -17,7 +17,7 @@ from lockstitch.model import Json, codec
 from lockstitch.server.api.schemas import Position, ThreadRefParam
 from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.middleware import add_log_fields
-from lockstitch.server.streams.project import ProjectStream
+from lockstitch.server.streams.project import ProjectStream, follow_stitches
 from lockstitch.server.streams.thread import StreamItem, ThreadStream, Until
 
 router = APIRouter(prefix="/api", tags=["events"])
@@ -72,6 +72,25 @@ async def project_events(
     """Stream the status of the threads of the project: first recent threads, then changes. Events: `status`."""
     board = ProjectStream(caller.store, caller.state.changes)
     return StreamingResponse(_frames(board.follow(once=until == "now")), headers=_HEADERS, media_type=EVENT_STREAM)
+
+
+@router.get("/events/stitches", responses=STREAM, response_class=StreamingResponse)
+async def stitch_events(
+    caller: Reader,
+    recent: Annotated[int, Query(ge=0, le=1000, description="Number of stored stitches to send first.")] = 0,
+    until: Annotated[Until, Query(description="now: only the stored stitches")] = "end",
+) -> StreamingResponse:
+    """Stream the stitches of all threads of the project: first the latest ones, then new ones. Events: `stitch`."""
+    if until == "now":
+        stitch_items = _stored(caller, recent)
+    else:
+        stitch_items = follow_stitches(caller.store.watch(recent=recent), lambda: caller.state.changes.leaving)
+    return StreamingResponse(_frames(stitch_items), headers=_HEADERS, media_type=EVENT_STREAM)
+
+
+async def _stored(caller: Caller, recent: int) -> AsyncGenerator[StreamItem]:
+    for stitch in reversed(await caller.store.latest(limit=recent) if recent else []):
+        yield StreamItem("stitch", stitch.as_json(), stitch)
 
 
 def streamed(caller: Caller, follower: ThreadStream, until: Until) -> StreamingResponse:

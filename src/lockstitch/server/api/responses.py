@@ -96,6 +96,26 @@ class ThreadTree(Overview):
     children: list["ThreadTree"]
 
 
+Matches = _object("Matches", exact=Thread | None, threads=list[Thread], runs=list[Run])
+
+
+class PendingReply(ResponseModel):
+    """A call that waits for a reply."""
+
+    kind: str
+    call_id: str
+    call_key: str
+    tool: str
+    input: Any
+    question: str | None
+    member: str | None
+    since: datetime | None
+
+
+WaitingThread = _object("WaitingThread", thread=Thread, replies=list[PendingReply])
+Inbox = _object("Inbox", threads=list[WaitingThread], count=int)
+
+
 class Deleted(ResponseModel):
     deleted: int
 
@@ -204,6 +224,37 @@ class Workers(ResponseModel):
     open: dict[str, int]
 
 
+class Dashboard(ResponseModel):
+    """Open threads and workers."""
+
+    at: datetime
+    open: dict[str, int]
+    failed: int
+    threads: list[ThreadTree]
+    tools: dict[str, list[str]]
+    workers: list[Json]
+    held: dict[str, list[Json]]
+    cost: dict[str, float | None]
+
+
+class ThreadUsage(ResponseModel):
+    """The average tokens per run of a thread."""
+
+    thread_id: UUID
+    runs: int
+    average_tokens: float
+
+
+class WhoAmI(ResponseModel):
+    """The caller of a request, as the server sees it."""
+
+    project: str
+    actor: str
+    scopes: list[str]
+    agents: list[str]
+    version: str
+
+
 class Projects(ResponseModel):
     projects: list[str]
     project: str
@@ -234,6 +285,8 @@ class Arrivals(ResponseModel):
     waiting: int
     bytes: int
     quarantined: int
+    oldest_seconds: float | None
+    stuck: int
     quarantine: list[Quarantined]
 
 

@@ -9,7 +9,7 @@ from lockstitch.errors import NotFound
 from lockstitch.integrations.langsmith.export import export_run
 from lockstitch.model import Json, Run
 from lockstitch.server.api import responses
-from lockstitch.server.api.schemas import ExactJSON, Id, Limit, Name, RunRef, rows
+from lockstitch.server.api.schemas import ExactJSON, Id, Limit, Name, RunRef, Since, rows
 from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.store.reports.traces import LINES
@@ -121,6 +121,12 @@ async def versions(
 
 
 stitches_router = APIRouter(prefix="/api/stitches", tags=["stitches"], default_response_class=ExactJSON)
+
+
+@stitches_router.get("", response_model=list[responses.Stitch])
+async def latest(caller: Reader, since: Since = None, limit: Limit = 50) -> ExactJSON:
+    """List the latest stitches of all threads of the project, newest first."""
+    return ExactJSON(rows(await caller.store.latest(limit=limit, since=since)))
 
 
 @stitches_router.get("/{id}", response_model=responses.Stitch)

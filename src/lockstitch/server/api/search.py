@@ -54,6 +54,15 @@ async def stats(
     return ExactJSON(result)
 
 
+@statistics_router.get("/tokens", response_model=list[responses.ThreadUsage])
+async def tokens(
+    caller: Reader, since: Annotated[TimeParam, Query(description="Only runs since this time (with time zone).")]
+) -> ExactJSON:
+    """List the average input and output tokens per run for each thread."""
+    usages = await caller.store.average_tokens(since)
+    return ExactJSON([{**usage._asdict(), "thread_id": str(usage.thread_id)} for usage in usages])
+
+
 async def _overview(figures: Statistics, only: RunFilter) -> Json:
     models = await figures.usage("model", **only)
     groups: Sequence[Group] = ("agent", "status", "day")

@@ -1,10 +1,12 @@
 """Threads: list, read, tree, edit, fork and delete."""
 
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter, Query
 from pydantic import Field
 
+from lockstitch.engine.replies import pending_replies, waiting_calls
 from lockstitch.errors import NotFound
 from lockstitch.model import Json, Thread
 from lockstitch.model.thread import Kind, Status
@@ -24,9 +26,12 @@ from lockstitch.server.api.schemas import (
 )
 from lockstitch.server.auth import Reader, Writer
 from lockstitch.server.middleware import add_log_fields
-from lockstitch.server.problems import Problem
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 from lockstitch.store.conversations import Task
+
+Full = Annotated[bool, Query(description="Add all fields of each thread.")]
+
+Ids = Annotated[list[UUID], Query(alias="thread_id", max_length=200, description="Ids of threads, at most 200.")]
 
 router = APIRouter(prefix="/api/threads", tags=["threads"], default_response_class=ExactJSON)
 
@@ -79,6 +84,7 @@ async def threads(
     root_only: Annotated[bool, Query(description="Only threads without a parent.")] = False,
     limit: Limit = 50,
     after: Annotated[TextParam | None, Query(description="The last thread of the previous page.")] = None,
+    full: Full = False,
 ) -> ExactJSON:
     """List threads with totals of their runs, most recently active first. Pass `next` as `after` for the next page."""
     store = caller.store
@@ -95,7 +101,7 @@ async def threads(
     shown = matches[:limit]
     return ExactJSON(
         {
-            "threads": [overview.as_json() for overview in await store.overview(shown)],
+            "threads": [overview.as_json(full=full) for overview in await store.overview(shown)],
             "next": str(shown[-1].id) if len(matches) > limit else None,
         }
     )
@@ -174,6 +180,7 @@ async def history(
     limit: Limit = 20,
     offset: Offset = 0,
     before: Annotated[int | None, Query(ge=0, lt=2**53, description="A sequence_number: only older turns.")] = None,
+    full: Annotated[bool, Query(description="Add the run of each turn as `run`.")] = False,
 ) -> ExactJSON:
     """List finished turns, newest first. Pass `next` as `before` for the next page.
 
@@ -182,7 +189,7 @@ async def history(
     page = await caller.store.history(await _known(caller.store, ref), limit=limit, offset=offset, before=before)
     return ExactJSON(
         {
-            "turns": [turn.as_json() for turn in page.turns],
+            "turns": [{**turn.as_json(), **({"run": turn.run.as_json()} if full else {})} for turn in page.turns],
             "more": page.has_more,
             "next": page.turns[-1].run.turn if page.has_more else None,
         }
@@ -190,9 +197,32 @@ async def history(
 
 
 @router.get("/{ref}/runs", response_model=list[responses.Run])
-async def runs(caller: Reader, ref: ThreadRefParam, limit: Limit = 1000) -> ExactJSON:
-    """List the runs of a thread in start order."""
-    return ExactJSON(rows(await caller.store.runs(await _known(caller.store, ref), limit=limit)))
+async def runs(
+    caller: Reader,
+    ref: ThreadRefParam,
+    limit: Limit = 1000,
+    first: Annotated[int, Query(ge=0, lt=2**53, description="The number of the first run.")] = 0,
+) -> ExactJSON:
+    """List the runs of a thread in start order. For the next page, pass the last `sequence` plus 1 as `first`."""
+    head = await _known(caller.store, ref)
+    return ExactJSON(rows(await caller.store.find_runs(head.id, Where("sequence", ">=", first), limit=limit)))
+
+
+@router.get("/{ref}/last_run", response_model=responses.Run)
+async def last_run(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
+    """Return the last run of a thread, without runs of team members."""
+    head = await _known(caller.store, ref)
+    run = await caller.store.execution.last_run(head)
+    if run is None:
+        raise NotFound(f"Thread {head.key or head.id} has no run.")
+    return ExactJSON(run.as_json())
+
+
+@router.get("/{ref}/replies", response_model=list[responses.PendingReply])
+async def replies(caller: Reader, ref: ThreadRefParam) -> ExactJSON:
+    """List the calls of a thread that wait for a reply, the longest wait first."""
+    pending = await pending_replies(caller.store, await _known(caller.store, ref))
+    return ExactJSON([reply.as_json() for reply in pending])
 
 
 @router.get("/{ref}/stitches", response_model=responses.Stitches)
@@ -219,8 +249,6 @@ async def fork(caller: Writer, ref: ThreadRefParam, fork: Fork | None = None) ->
     """Create a thread that continues from a position of this thread."""
     head = await _known(caller.store, ref)
     fork = fork or Fork()
-    if fork.at is not None and fork.at > head.position:
-        raise Problem(422, "Refused", f"Thread {head.id} has {head.position} stitches. `at` is higher.")
     thread = await caller.store.fork(
         head,
         at=fork.at,
@@ -231,6 +259,67 @@ async def fork(caller: Writer, ref: ThreadRefParam, fork: Fork | None = None) ->
         user_id=fork.user_id,
     )
     return ExactJSON(thread.as_json(), 201)
+
+
+queries_router = APIRouter(prefix="/api", tags=["threads"], default_response_class=ExactJSON)
+
+
+@queries_router.get("/overviews", response_model=list[responses.ThreadRow])
+async def overviews(caller: Reader, thread_id: Ids, full: Full = False) -> ExactJSON:
+    """List the threads with these ids with totals of their runs. Unknown ids are left out."""
+    known = await caller.store.threads_by_id(thread_id)
+    heads = [known[item_id] for item_id in dict.fromkeys(thread_id) if item_id in known]
+    return ExactJSON([overview.as_json(full=full) for overview in await caller.store.overview(heads)])
+
+
+@queries_router.get("/trees", response_model=list[responses.ThreadTree])
+async def trees(
+    caller: Reader,
+    thread_id: Ids,
+    root: Annotated[bool, Query(description="Start at the root of each tree. Each tree is listed once.")] = False,
+    full: Full = False,
+) -> ExactJSON:
+    """List the threads with these ids as trees with all their descendants. Unknown ids are left out."""
+    known = await caller.store.threads_by_id(thread_id)
+    heads = [known[item_id] for item_id in dict.fromkeys(thread_id) if item_id in known]
+    nodes = await (caller.store.trees_of(heads) if root else caller.store.trees(heads))
+    return ExactJSON([node.as_json(full=full) for node in nodes])
+
+
+@queries_router.get("/match", response_model=responses.Matches)
+async def match(
+    caller: Reader,
+    text: Annotated[TextParam, Query(min_length=1, max_length=300, description="A part of an id, or a key.")],
+    limit: Limit = 10,
+) -> ExactJSON:
+    """Find threads and runs by a part of their id, the latest first.
+
+    A part is the start of an id or of a short id, or the end of an id, with at least 4 characters. `exact` has the
+    thread whose id or key is the whole text, or null.
+    """
+    try:
+        exact = (await caller.store.thread(text)).as_json()
+    except NotFound:
+        exact = None
+    threads = rows(await caller.store.match_threads(text, limit=limit))
+    return ExactJSON(
+        {"exact": exact, "threads": threads, "runs": rows(await caller.store.match_runs(text, limit=limit))}
+    )
+
+
+@queries_router.get("/inbox", response_model=responses.Inbox)
+async def inbox(caller: Reader, limit: Limit = 50) -> ExactJSON:
+    """List the threads that wait for a person, the longest wait first, with the calls that wait for a reply.
+
+    `count` is the number of all threads that wait.
+    """
+    store = caller.store
+    threads = await store.awaiting_person(limit=limit)
+    waiting = [
+        {"thread": head.as_json(), "replies": [reply.as_json() for reply in await waiting_calls(store, head)]}
+        for head in threads
+    ]
+    return ExactJSON({"threads": waiting, "count": await store.count_awaiting_person()})
 
 
 async def _known(store: Store, ref: str) -> Thread:

@@ -14,6 +14,7 @@ from starlette.responses import StreamingResponse
 from lockstitch.agents import Agent, Event, Result, submit_results
 from lockstitch.agents.formatters import formats
 from lockstitch.agents.formatters.formatter import Formatter
+from lockstitch.engine.replay import EventReplay
 from lockstitch.engine.result import result_enqueued, run_for
 from lockstitch.engine.session.start import as_message
 from lockstitch.errors import Refused
@@ -36,7 +37,6 @@ from lockstitch.server.api.schemas import (
 from lockstitch.server.api.thread_actions import ToolResult
 from lockstitch.server.auth import Caller, Reader, Writer
 from lockstitch.server.middleware import add_log_fields
-from lockstitch.server.streams.replay import EventReplay
 from lockstitch.server.streams.thread import LIVELY, ThreadStream, is_idle
 from lockstitch.store import Store
 

@@ -85,11 +85,14 @@ async def arrivals(caller: Admin, limit: Annotated[int, Query(ge=1, le=1000)] = 
     """Return the counts of the ingest queue and the quarantined bodies, newest first."""
     intake = caller.state.intake
     counts = await intake.counts(caller.project)
+    status = await caller.store.ingest_queue.status()
     # List after counting, so a body that fails in between is in the list.
     held = await intake.quarantine(caller.project, limit)
     return ExactJSON(
         {
             **counts._asdict(),
+            "oldest_seconds": status.oldest_seconds,
+            "stuck": status.stuck,
             "quarantine": [{**row._asdict(), "id": str(row.id), "at": format_time(row.at)} for row in held],
         }
     )

@@ -1,14 +1,15 @@
-"""`ProjectStream`: status changes of the threads of a project, for live lists."""
+"""`ProjectStream`: status changes of the threads of a project, for live lists. `follow_stitches`: its stitches."""
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from contextlib import aclosing
 from typing import Final
 from uuid import UUID
 
-from lockstitch.model import Json, Thread, format_time
+from lockstitch.model import Json, Stitch, Thread, format_time
 from lockstitch.server.streams.changes import ChangeFeed
-from lockstitch.server.streams.thread import HEARTBEAT, StreamItem
+from lockstitch.server.streams.thread import HEARTBEAT, HEARTBEAT_ITEM, StreamItem
 from lockstitch.store import Store, Where
 
 PACE: Final = 0.1
@@ -59,7 +60,7 @@ class ProjectStream:
                     yield change
                 if time.monotonic() - beaten >= HEARTBEAT:
                     beaten = time.monotonic()
-                    yield StreamItem("beat", {})
+                    yield HEARTBEAT_ITEM
 
     async def _active(self) -> list[Thread]:
         return await self._store.threads(status=["pending", "running"], limit=_ACTIVE)
@@ -84,6 +85,30 @@ class ProjectStream:
         for thread_id in wanted:
             if thread_id not in matches and self._reported.pop(thread_id, None) is not None:
                 yield StreamItem("status", {"thread_id": str(thread_id), "status": "deleted"})
+
+
+async def follow_stitches(watched: AsyncGenerator[Stitch], leaving: Callable[[], bool]) -> AsyncGenerator[StreamItem]:
+    """Yield the stitches of a watch until the server stops, with heartbeats in between."""
+    last_sent = time.monotonic()
+    async with aclosing(watched) as stitches:
+        following: asyncio.Task[Stitch | None] | None = None
+        try:
+            while not leaving():
+                following = following or asyncio.ensure_future(anext(stitches, None))
+                await asyncio.wait({following}, timeout=LOOK)
+                if following.done():
+                    stitch, following = following.result(), None
+                    if stitch is None:
+                        return
+                    last_sent = time.monotonic()
+                    yield StreamItem("stitch", stitch.as_json(), stitch)
+                elif time.monotonic() - last_sent >= HEARTBEAT:
+                    last_sent = time.monotonic()
+                    yield HEARTBEAT_ITEM
+        finally:
+            if following is not None:
+                following.cancel()
+                await asyncio.wait({following})
 
 
 def summary(head: Thread) -> Json:

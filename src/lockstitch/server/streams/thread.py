@@ -52,6 +52,10 @@ class StreamItem:
     """The stitch of a `stitch` event; else None."""
 
 
+HEARTBEAT_ITEM: Final = StreamItem("beat", {})
+"""Sent after `HEARTBEAT` seconds without another item."""
+
+
 def is_idle(head: Thread) -> bool:
     """True if the thread has ended, is idle or waits for a person. A thread that waits for children is not idle."""
     if head.ended:
@@ -117,7 +121,7 @@ class ThreadStream:
                 await reader.wait(LIVELY if head.status in ("running", "pending") else QUIET)
                 if time.monotonic() - beaten >= HEARTBEAT:
                     beaten = time.monotonic()
-                    yield StreamItem("beat", {})
+                    yield HEARTBEAT_ITEM
 
     async def _head(self) -> Thread | None:
         try:

@@ -28,10 +28,11 @@ class Overview:
     error: str | None
     """Error of the last failed run, or None."""
 
-    def as_json(self) -> Json:
-        """Return the overview as JSON."""
+    def as_json(self, *, full: bool = False) -> Json:
+        """Return the overview as JSON. `full` adds all fields of the thread."""
         thread = self.thread
         return {
+            **(thread.as_json() if full else {}),
             "id": str(thread.id),
             "key": thread.key,
             "project": thread.project,
@@ -111,13 +112,13 @@ class Node:
             last = len(node.children) - 1
             waiting += [(child, (*place, number == last)) for number, child in enumerate(node.children)][::-1]
 
-    def as_json(self) -> Json:
-        """Return the tree as nested JSON."""
+    def as_json(self, *, full: bool = False) -> Json:
+        """Return the tree as nested JSON. `full` adds all fields of the threads."""
         rows: dict[UUID, Json] = {}
         for node, _ in self.walk():
             thread = node.thread
             rows[thread.id] = {
-                **node.overview.as_json(),
+                **node.overview.as_json(full=full),
                 "tasks": thread.tasks,
                 "children": [],
             }

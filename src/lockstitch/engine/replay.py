@@ -1,24 +1,42 @@
 """`EventReplay`: converts the items of a thread stream to the events of its executor.
 
-So a formatted stream is the same for each process that executes the run, and continues after a takeover.
+So a formatted stream is the same for each process that executes the run, and continues after a takeover. A stream on a
+server and its copy in a client are converted in the same way.
 """
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
-from lockstitch.agents import Event
 from lockstitch.engine.decision.delegation import DELEGATE
-from lockstitch.engine.events import EventType
-from lockstitch.engine.result import result_from_store
+from lockstitch.engine.events import Event, EventType
+from lockstitch.engine.result import Result, result_from_store
 from lockstitch.model import Json, Run, Stitch, Thread, open_calls, text_of
 from lockstitch.model.message import blocks
 from lockstitch.model.thread import TERMINAL_STATUSES
-from lockstitch.server.streams.thread import StreamItem
 from lockstitch.store import Store
 
 _SERVER_CALL = "server_tool_use"
+
+
+class ReplayItem(Protocol):
+    """An item of a thread stream."""
+
+    @property
+    def kind(self) -> str:
+        """Kind of the item, such as `stitch` or `delta`."""
+        ...
+
+    @property
+    def data(self) -> Json:
+        """The item as JSON."""
+        ...
+
+    @property
+    def stitch(self) -> Stitch | None:
+        """The stitch of an item of the kind `stitch`."""
+        ...
 
 
 class EventReplay:
@@ -33,7 +51,7 @@ class EventReplay:
         self._runs: dict[UUID, Run] = {}
         """Known runs. Their agent does not change."""
 
-    async def events(self, stream_items: AsyncIterable[StreamItem]) -> AsyncGenerator[Event | None]:
+    async def events(self, stream_items: AsyncIterable[ReplayItem]) -> AsyncGenerator[Event | None]:
         """Yield events. None is a heartbeat without an event."""
         async for stream_item in stream_items:
             if stream_item.kind == "beat":
@@ -74,7 +92,7 @@ class EventReplay:
                 return []
             case "run_paused":
                 waits: Any = stitch.data.get("waiting_for") or []
-                return [self._event("paused", run_id, step, {"waiting_for": waits, "pending": await self._pending()})]
+                return [self._event("paused", run_id, step, {"waiting_for": waits, "pending": await self.pending()})]
             case _:
                 return await self._over(stitch, run_id, step)
 
@@ -84,7 +102,7 @@ class EventReplay:
         run = await self._store.run(run_id)
         if run.status not in TERMINAL_STATUSES or run.compiles:
             return []
-        result = await result_from_store(self._store, run)
+        result = await self.result(run)
         if run.parent_run_id is not None:
             body = {"status": run.status, "output_text": result.output_text, "error": run.error}
             return [self._event("member_finished", run_id, step, {"agent": run.agent, **body})]
@@ -144,7 +162,11 @@ class EventReplay:
         stitches = await self._store.stitches(self._head, run.output_position, run.output_position)
         return bool(stitches) and stitches[0].lane is not None
 
-    async def _pending(self) -> list[Json]:
+    async def result(self, run: Run) -> Result:
+        """Return the result of a run that has ended."""
+        return await result_from_store(self._store, run)
+
+    async def pending(self) -> list[Json]:
         """Return the open calls for the frontend, without delegations to members."""
         log = await self._store.execution.context_stitches(await self._store.thread(self._head.id))
         return [
