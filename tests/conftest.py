@@ -17,7 +17,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # The same examples in every run, and no time limit on a busy machine. LOCKSTITCH_EXAMPLES=500 tries as many new ones.
 EXAMPLES = os.environ.get("LOCKSTITCH_EXAMPLES")
-settings.register_profile("suite", max_examples=int(EXAMPLES or 50), deadline=None, derandomize=not EXAMPLES)
+settings.register_profile("suite", max_examples=int(EXAMPLES or 30), deadline=None, derandomize=not EXAMPLES)
 settings.load_profile("suite")
 
 faults.install()

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import httpx2
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+from playwright.async_api import Browser, ConsoleMessage, Error, Page, ViewportSize, async_playwright, expect
 
 from lockstitch.store import Store
 from tests.server.serving import caller, serving
@@ -63,18 +63,22 @@ def browser_endpoint(browser_path: str, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 async def browser(browser_endpoint: str) -> AsyncIterator[Browser]:
-    """A connection to the browser, per module, because each module has an event loop. Each test has its own context."""
+    """A connection to the browser, per module, because each module has an event loop."""
     async with async_playwright() as playwright:
         connected = await playwright.chromium.connect_over_cdp(browser_endpoint)
         yield connected
         await connected.close()
 
 
-@pytest.fixture
-async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
-    opened = await browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    yield opened
-    await opened.close()
+WIDE: ViewportSize = {"width": 1280, "height": 900}
+
+
+@pytest.fixture(scope="module")
+async def shared_page(browser: Browser) -> AsyncIterator[Page]:
+    """One page per module, because a new one starts two processes. The server of each test is another origin."""
+    context = await browser.new_context(viewport=WIDE, reduced_motion="reduce")
+    yield await context.new_page()
+    await context.close()
 
 
 def _to_blame(messages: list[str]) -> list[str]:
@@ -85,11 +89,24 @@ def _to_blame(messages: list[str]) -> list[str]:
 
 
 @pytest.fixture
-async def page(context: BrowserContext) -> AsyncIterator[Page]:
+async def page(shared_page: Page) -> AsyncIterator[Page]:
     """A page of a real browser. Script errors and violations of the content security policy fail the test."""
-    opened = await context.new_page()
     complaints: list[str] = []
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    yield opened
+
+    def on_error(error: Error) -> None:
+        complaints.append(str(error))
+
+    def on_message(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            complaints.append(message.text)
+
+    shared_page.on("pageerror", on_error)
+    shared_page.on("console", on_message)
+    yield shared_page
+    shared_page.remove_listener("pageerror", on_error)
+    shared_page.remove_listener("console", on_message)
+    await shared_page.goto("about:blank")
+    await shared_page.context.clear_cookies()
+    await shared_page.emulate_media(color_scheme="light")
+    await shared_page.set_viewport_size(WIDE)
     assert _to_blame(complaints) == []

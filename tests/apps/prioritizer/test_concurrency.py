@@ -57,6 +57,8 @@ async def test_replace_also_ends_a_session_started_since(office: Store, mode: st
     with suppress(SessionRunning):
         await replacing
     quick.cancel()
+    # Its connection is in use until the task has ended.
+    await asyncio.wait([quick])
     with suppress(NotFound):
         await driving
     found_sessions = await sessions(office, "ada")

@@ -260,4 +260,4 @@ def test_patterns_of_readers_are_linear(name: str) -> None:
                 text = QUOTES[name](size)
                 return steps(pattern, text.encode() if isinstance(pattern.pattern, bytes) else text)
 
-            assert_linear(work, sizes=(30, 60, 120))
+            assert_linear(work, sizes=(20, 40, 80))

@@ -79,7 +79,7 @@ async def test_changed_span_is_updated_in_place(store: Store) -> None:
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(seed=st.integers(0, 10**9))
 def test_result_does_not_depend_on_order_of_arrival(seed: int) -> None:
@@ -111,7 +111,7 @@ def test_result_does_not_depend_on_order_of_arrival(seed: int) -> None:
 
 
 @pytest.mark.req("S2-048")
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_duplicates_and_tools_do_not_depend_on_order_of_arrival(seed: int) -> None:
     """Two spans describe every model call, in one trace or in two. Tools have no call ids, and ids are reused."""
