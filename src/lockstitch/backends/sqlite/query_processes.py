@@ -59,17 +59,22 @@ async def query(
 
 
 async def _asked(process: "QueryProcess", line: bytes, path: str, seconds: float, threads: Executor) -> QueryResult:
-    asking = asyncio.get_running_loop().run_in_executor(threads, process.ask, line, path, seconds)
+    def ask() -> QueryResult | Exception:
+        # An error is a result here: asyncio would log it if an interrupt stops the event loop before it is read.
+        try:
+            return process.ask(line, path, seconds)
+        except Exception as exc:
+            return exc
+
+    asking = asyncio.get_running_loop().run_in_executor(threads, ask)
     try:
         async with asyncio.timeout(seconds + _START):
             result = await asyncio.shield(asking)
     except BaseException as exc:
         if not asking.done():
             process.kill()
-            # The process has ended when the thread has. Also then the caller gets the first error.
+            # The process has ended when the thread has.
             await asyncio.wait([asking])
-            with suppress(Exception):
-                asking.result()
         if isinstance(exc, TimeoutError):
             raise Refused(overrun(seconds)) from exc
         raise
@@ -78,6 +83,8 @@ async def _asked(process: "QueryProcess", line: bytes, path: str, seconds: float
             _idle.append(process)
         else:
             process.end()
+    if isinstance(result, Exception):
+        raise result
     return result
 
 
