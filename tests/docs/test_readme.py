@@ -26,7 +26,7 @@ def test_finds_commands_and_links(call: Call) -> None:
 
 
 SOURCES = (
-    ("0008-engine", "steps/s of `agent.run` / LangGraph", slice(0, 2), "runtime"),
+    ("0008-engine", "ratio of steps to LangGraph 1.2.20", slice(0, 2), "runtime"),
     ("0010-worker", "5-step threads/s / LangGraph, DBOS", slice(0, 1), "workers"),
     ("0010-worker", "5-step threads/s / LangGraph, DBOS", slice(1, 2), "workers"),
     ("0010-worker", "next commit after kill -9 of a worker", slice(0, 1), "surviving"),
