@@ -49,12 +49,13 @@ demo: $(STAMP) ## Kill an agent during a payment and resume it
 
 test: $(STAMP) ## Run the tests on all three backends; install Chromium if it is missing
 	@$(BIN)/python -m tools.browser >/dev/null
-	$(BIN)/python -m pytest -n 3 --dist worksteal --spread-backends $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal --spread-backends $(ARGS)
 
-# One recipe, so that the cheap checks run first and the count last, also with make -j.
+# One recipe, so that the cheap checks run first and the count last, also with make -j. The type checker uses one
+# processor for a minute, so it runs while the tests start.
 check: $(STAMP) ## Run everything that CI runs: lint, generated files, types, layers, docs, tests, requirements
-	@$(MAKE) --no-print-directory -j2 --output-sync types lint docs
-	@$(MAKE) --no-print-directory test ARGS=
+	@$(MAKE) --no-print-directory -j2 --output-sync lint docs
+	@$(MAKE) --no-print-directory -j2 types test ARGS=
 	$(BIN)/python tools/requirements.py
 
 types: $(STAMP)
@@ -76,7 +77,7 @@ docs: $(STAMP) ## Build the documentation site into build/site; fail on broken l
 sync: $(STAMP) ## Generate src/lockstitch/sync from the async classes
 	$(BIN)/python tools/generate_sync.py
 
-bench: $(STAMP) ## Run the benchmarks; write build/bench.json
+bench: $(STAMP) ## Run the benchmarks; write build/bench.json; ARGS="--only lenses --stitches 1000000" lists the slowest queries
 	$(BIN)/python -m benchmarks $(ARGS)
 
 crash: $(STAMP) ## Kill processes at every point and check the record

@@ -5,6 +5,7 @@ import asyncio
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import (
@@ -74,7 +75,7 @@ async def run(groups: list[str], backends: list[str], scale: Scale) -> list[Row]
     """Run these groups and return their rows. Notes are printed at once; the caller prints the table."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="lockstitch-bench-") as folder:
-        places = Places(Path(folder), durable=scale is not QUICK)
+        places = Places(Path(folder), durable=scale.rounds > QUICK.rounds)
         try:
             for name in groups:
                 for backend in GROUPS[name].BACKENDS:
@@ -96,13 +97,17 @@ def main() -> None:
     parser.add_argument("--only", metavar="NAME,…", help=f"groups to run: {', '.join(GROUPS)}")
     parser.add_argument("--backends", metavar="NAME,…", default=",".join(ALL), help="default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="small numbers: does it work, not how fast is it")
+    parser.add_argument("--stitches", type=int, metavar="N", help="stitches of the store of the group lenses")
     parser.add_argument("--output", type=Path, default=Path("build/bench.json"), help="default: %(default)s")
     arguments = parser.parse_args()
     groups = arguments.only.split(",") if arguments.only else [name for name in GROUPS if name not in BY_HAND]
     unknown = set(groups) - GROUPS.keys()
     if unknown:
         parser.error(f"there is no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
-    rows = asyncio.run(run(groups, arguments.backends.split(","), QUICK if arguments.quick else FULL))
+    scale = QUICK if arguments.quick else FULL
+    if arguments.stitches:
+        scale = replace(scale, looked_at=arguments.stitches)
+    rows = asyncio.run(run(groups, arguments.backends.split(","), scale))
     print(table(rows))
     write(rows, arguments.output)
     missed = [row for row in rows if row.met is False]

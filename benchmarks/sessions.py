@@ -29,7 +29,7 @@ MODEL, PROVIDER = "claude-sonnet-4-5", "anthropic"
 _SYSTEM, _TOOLS = b"You look after parcels.", b'[{"name": "look", "description": "Look.", "input_schema": {}}]'
 _PROSE = Prose(6)
 _TEXTS = [_PROSE.take(420).replace("\n", " ") for _ in range(64)]
-_SPREAD = timedelta(days=70)
+SPREAD = timedelta(days=70)
 """The period of the threads. A tenth of it is the week that a query selects."""
 _FAILS = 10
 """One of this number of threads has a failed turn."""
@@ -66,7 +66,7 @@ async def fill(store: Store, number: int) -> Known:
     threads = max(number // per_thread, 2)
 
     def ordinary(place: int) -> Session:
-        return session(store, now - _SPREAD * (place / threads), TURNS, ACTIONS, failed=0 if place % _FAILS else 2)
+        return session(store, now - SPREAD * (place / threads), TURNS, ACTIONS, failed=0 if place % _FAILS else 2)
 
     typical = ordinary(threads // 2)
     ids = Known(
@@ -76,12 +76,12 @@ async def fill(store: Store, number: int) -> Known:
         session(store, now - timedelta(seconds=2), 20, 9),
         session(store, now - timedelta(seconds=3), 80, 9),
     )
-    await _put(store, (typical if number == threads // 2 else ordinary(number) for number in range(threads)))
-    await _put(store, iter(ids[1:]))
+    await put(store, (typical if number == threads // 2 else ordinary(number) for number in range(threads)))
+    await put(store, iter(ids[1:]))
     return ids
 
 
-async def _put(store: Store, sessions: Iterator[Session]) -> None:
+async def put(store: Store, sessions: Iterator[Session]) -> None:
     """Write the records in chunks, referenced records first."""
     waiting: list[Session] = []
     stitches = 0

@@ -26,7 +26,11 @@ from lockstitch.model.side_records import (
     Blob,
     BlobUse,
     DailyMetric,
+    Dataset,
     Eval,
+    Example,
+    ExampleFile,
+    Experiment,
     Feedback,
     File,
     IngestBody,
@@ -35,6 +39,7 @@ from lockstitch.model.side_records import (
     LiveDelta,
     Memory,
     MirroredModelCall,
+    ShareLink,
     TeamMember,
     Token,
     WebhookEvent,
@@ -46,16 +51,22 @@ PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "reference" / "reco
 GROUPS: Final[dict[str, tuple[type[Record], ...]]] = {
     "Threads and their log": (Thread, Run, Stitch, Delivery, LiveDelta, Blob, BlobUse, Archive, File),
     "Agents": (Agent, AgentVersion, TeamMember, Memory, Knowledge, Eval, Feedback),
+    "Evaluation": (Dataset, Example, ExampleFile, Experiment),
     "Execution": (Worker, Limit, WebhookEvent),
     "Traces of other systems": (IngestBody, MirroredModelCall),
-    "Access and statistics": (Token, Audit, DailyMetric),
+    "Access and statistics": (Token, ShareLink, Audit, DailyMetric),
 }
 
 STORED: Final = {
     "threads": {"recent_at": ("time", "`last_run_at`, or `created_at` without a run: the order of lists.")},
+    "runs": {"shown_id": ("text", "`foreign_id`, or `id` of a native run: the id that the langsmith lens shows.")},
     "stitches": {
         "at": ("time", "Time of the event."),
         "log_id": ("integer", "Number that the store assigns. It differs between stores."),
+        "llm_call_id": (
+            "text, null",
+            "`call_id`, or else `id`, of a model call: the id that the langsmith lens shows.",
+        ),
     },
 }
 """Columns that the store or the database sets, so that the record class has no value for them before a commit."""

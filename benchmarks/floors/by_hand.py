@@ -14,6 +14,7 @@ import psycopg
 
 from benchmarks.places import sqlite_path
 from lockstitch.backends.sqlite.query import create_lens_views
+from lockstitch.backends.sqlite.query_process import add_functions
 
 _SCRIPTS = Path(__file__).with_name("documents")
 _TABLE = re.compile(r"^CREATE TABLE (\w+) \((.*?)^\);", re.MULTILINE | re.DOTALL)
@@ -44,6 +45,7 @@ async def _sqlite(url: str, lens: str) -> AsyncIterator[sqlite3.Connection]:
                 connection.execute(f"INSERT INTO hand.{table} ({columns}) SELECT {columns} FROM temp.{table}")
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("ANALYZE")
+            add_functions(connection)
             yield connection
     finally:
         path.unlink(missing_ok=True)

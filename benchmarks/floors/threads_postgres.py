@@ -153,12 +153,17 @@ async def _template(connection: psycopg.AsyncConnection) -> tuple[_ThreadTemplat
     head = await (await cursor.execute("SELECT * FROM threads WHERE key = %s", (TEMPLATE,))).fetchone()
     if head is None:
         raise RuntimeError("no template thread found")
-    run = await (await cursor.execute("SELECT * FROM runs WHERE thread_id = %s", (head["id"],))).fetchone()
+    run = await (await cursor.execute("SELECT * FROM runs WHERE thread_id = %s", (head["id"],))).fetchone() or {}
+    # The database sets these.
+    run.pop("shown_id", None)
+    generated = ("log_id", "llm_call_id")
     await cursor.execute("SELECT * FROM stitches WHERE thread_id = %s ORDER BY position", (head["id"],))
-    stitches = [{name: value for name, value in row.items() if name != "log_id"} for row in await cursor.fetchall()]
+    stitches = [
+        {name: value for name, value in row.items() if name not in generated} for row in await cursor.fetchall()
+    ]
     await cursor.execute("SELECT sha256 FROM blob_uses WHERE thread_id = %s", (head["id"],))
     texts = [row["sha256"] for row in await cursor.fetchall()]
-    return _ThreadTemplate(plan(head, run or {}, stitches), texts), head["agent"]
+    return _ThreadTemplate(plan(head, run, stitches), texts), head["agent"]
 
 
 async def _connect(url: str) -> psycopg.AsyncConnection:

@@ -140,9 +140,10 @@ def _template(connection: sqlite3.Connection) -> tuple[list[Append], list[str], 
         raise RuntimeError("no template thread found")
     head = heads[0]
     (run,) = rows("SELECT * FROM run_rows WHERE thread_no = ?", head["no"])
-    del run["no"]
+    # The database sets the number and computes the id under which a lens shows the run.
+    del run["no"], run["shown_id"]
     stitches = rows("SELECT * FROM stitch_rows WHERE thread_no = ? ORDER BY position", head["no"])
     for stitch in stitches:
-        del stitch["log_id"]
+        del stitch["log_id"], stitch["llm_call_id"]
     texts = [row["sha256"] for row in rows("SELECT sha256 FROM blob_uses WHERE thread_id = ?", head["id"])]
     return plan(head, run, stitches), texts, head["agent"]

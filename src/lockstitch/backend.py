@@ -8,7 +8,7 @@ guarantee also holds between processes.
 has changed, the backend writes nothing and raises `Conflict`.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -408,10 +408,36 @@ class SupportsExtensions(Protocol):
         ...
 
 
+Encoder = Callable[[Commit, Sequence[Record]], Any]
+"""Returns the rows of a commit in the form that a backend writes, or None if the commit does more than create threads.
+
+Its second argument are side records of these threads, of one class. The rows can be pickled.
+"""
+
+
+@runtime_checkable
+class HasVersion(Protocol):
+    """Optional interface of a backend without SQL: tell whether the record has changed."""
+
+    async def version(self) -> object:
+        """Return a value that changes with each commit of any process."""
+        ...
+
+
 class FullBackend(Backend, Reports, Protocol):
     """A complete backend: both contracts, and SQL if it supports it."""
 
     archive_encoding: Literal["gzip", "none"]
+
+    encode: Encoder
+    """Encodes new threads for `append_encoded`. It needs no backend, so that another process can call it."""
+
+    async def append_encoded(self, rows: Any) -> None:
+        """Write new threads that `encode` returned, all or none.
+
+        Raises `Conflict` if a thread, a run or a stitch with one of their ids exists.
+        """
+        ...
 
     async def query(
         self,

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import signal
-import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -27,6 +26,7 @@ from lockstitch.errors import Refused, ThreadWaiting
 from lockstitch.model import Delivery, DepsWait, RetryWait
 from lockstitch.store import Store
 from tests.agents.deps_victim import THREAD, deps_of, greeter
+from tests.docs.warm import warm_commands
 from tests.engine.agents import assert_at_rest, calls, log, pay, scripted
 from tests.engine.books import delegate
 from tests.engine.threads.families import agent as family_agent
@@ -41,7 +41,7 @@ REASON = "This run was started with deps that only its process has."
 async def be_killed(url: str, source: str) -> None:
     """Run the victim until it is killed."""
     arguments = ("-m", "tests.agents.deps_victim", url, source)
-    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=ROOT)
+    process = await asyncio.create_subprocess_exec(warm_commands() / "python", *arguments, cwd=ROOT)
     assert await process.wait() == -signal.SIGKILL
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from lockstitch.store import Store, open_store
 from tests.agents.deps_victim import THREAD, deps_of
 from tests.agents.stored_process import look
 from tests.agents.test_dependencies import be_killed
+from tests.docs.warm import warm_commands
 from tests.engine.agents import calls, confirm, log, scripted, until
 from tests.engine.test_faults import Shrinking
 from tests.engine.threads.families import work_off
@@ -94,7 +94,8 @@ async def test_process_with_the_id_of_a_thread_continues_with_the_stored_definit
         result = await coded.run("Go", store=store, thread="t", user_id="ada")
 
     arguments = ("-m", "tests.agents.stored_process", store_url, str(result.thread_id))
-    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    python = warm_commands() / "python"
+    process = await asyncio.create_subprocess_exec(python, *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     assert process.returncode == 0
 

@@ -18,10 +18,14 @@ BOTH = "append,workers,lenses"
 """Groups that also run on PostgreSQL. The other groups use the same code there."""
 
 
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("bench")
-    return bench(folder, "--backends", "sqlite") + bench(folder, "--backends", "postgres", "--only", BOTH)
+def test_quick_run_writes_complete_rows(tmp_path: Path) -> None:
+    """One test: the run takes half a minute, and several processes of tests would each repeat it."""
+    rows = bench(tmp_path, "--backends", "sqlite") + bench(tmp_path, "--backends", "postgres", "--only", BOTH)
+    check_baselines(rows)
+    check_appends(rows)
+    check_names_and_requirements(rows)
+    check_workers(rows)
+    check_imports_and_lenses(rows)
 
 
 def bench(folder: Path, *options: str) -> list[dict[str, Any]]:
@@ -39,7 +43,7 @@ def bench(folder: Path, *options: str) -> list[dict[str, Any]]:
     return json.loads(output.read_text())
 
 
-def test_every_row_has_baseline_or_bound(rows: list[dict[str, Any]]) -> None:
+def check_baselines(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         assert row.keys() - {"req"} == KEYS, row
         assert row["floor"] is not None or row["bound"] is not None, row
@@ -48,12 +52,12 @@ def test_every_row_has_baseline_or_bound(rows: list[dict[str, Any]]) -> None:
             assert row["ratio"] == pytest.approx(row["value"] / row["floor"], rel=1e-3), row
 
 
-def test_measures_appends_with_1_10_and_50_writers(rows: list[dict[str, Any]]) -> None:
+def check_appends(rows: list[dict[str, Any]]) -> None:
     measured = {(row["backend"], row["concurrency"]) for row in rows if row["name"].startswith("append")}
     assert measured >= {(backend, number) for backend in ("sqlite", "postgres") for number in (1, 10, 50)}
 
 
-def test_names_are_unique_and_requirements_complete(rows: list[dict[str, Any]]) -> None:
+def check_names_and_requirements(rows: list[dict[str, Any]]) -> None:
     names = [(row["name"], row["backend"], row["concurrency"]) for row in rows]
     assert len(names) == len(set(names))
     assert {row["req"] for row in rows if "req" in row} == {
@@ -61,13 +65,13 @@ def test_names_are_unique_and_requirements_complete(rows: list[dict[str, Any]]) 
     }
 
 
-def test_measures_workers_on_both_databases(rows: list[dict[str, Any]]) -> None:
+def check_workers(rows: list[dict[str, Any]]) -> None:
     assert {row["backend"] for row in rows if row["name"].startswith("5-step threads")} >= {"sqlite", "postgres"}
     for kind in ("parent continues", "next commit after kill -9 of a worker", "idle: "):
         assert any(row["name"].startswith(kind) for row in rows), kind
 
 
-def test_measures_imports_and_lenses(rows: list[dict[str, Any]]) -> None:
+def check_imports_and_lenses(rows: list[dict[str, Any]]) -> None:
     assert any(row["name"].startswith("import of 20 traces") for row in rows)
     kinds = ("three_table: Pattern 5", "agno: Count runs", "agno_sessions.runs of")
     for kind in kinds:

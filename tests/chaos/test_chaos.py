@@ -18,7 +18,7 @@ def play(backend: str, seed: int = 7, unsafe: str | None = None) -> subprocess.C
     # If something must go wrong: more threads, more time, and no wait for threads that never end.
     sizes = ["--seconds", "8", "--houses", "12", "--patience", "3", "--poison", "0"]
     if not unsafe:
-        sizes = ["--seconds", "5", "--houses", "4", "--poison", "1"]
+        sizes = ["--seconds", "4", "--houses", "2", "--poison", "1"]
     sizes += ["--rounds", "0"]
     command = [sys.executable, "-m", "tests.chaos", "--backends", backend, "--seed", str(seed), *sizes]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)

@@ -13,6 +13,7 @@ import pytest
 
 import lockstitch
 from lockstitch.cli import entry
+from tests.docs.warm import warm_commands
 
 SOURCE = str(Path(lockstitch.__file__).parents[1])
 
@@ -60,12 +61,17 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def begin(
-    *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, **how: Any
+    *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, fresh: bool = False, **how: Any
 ) -> subprocess.Popen[str]:
-    """Start a real process."""
+    """Start a real process.
+
+    It is forked from a loaded interpreter. Its pid is that of a script, which forwards SIGHUP, SIGINT and SIGTERM. If
+    the script is killed, the process is killed too. `fresh` starts a new interpreter instead.
+    """
+    command = [sys.executable, "-m", "lockstitch"] if fresh else [str(warm_commands() / "lockstitch")]
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
     return subprocess.Popen(
-        [sys.executable, "-m", "lockstitch", *arguments],
+        [*command, *arguments],
         cwd=cwd,
         env=environment(**(env or {})),
         text=True,

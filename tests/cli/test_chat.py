@@ -18,6 +18,7 @@ import pytest
 from tests.cli.calling import Call, CommandResult, environment
 from tests.cli.shop import STORY
 from tests.cli.test_runs import ROOT
+from tests.docs.warm import warm_commands
 
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
@@ -58,7 +59,7 @@ def test_chat_reports_answer_that_was_cut(piped: Piped) -> None:
 
 def test_chat_answers_messages_from_real_pipe() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "lockstitch", "chat", "echo"],
+        [warm_commands() / "lockstitch", "chat", "echo"],
         cwd=ROOT,
         env=environment(),
         input=b"one\n\xff!\n",
@@ -122,8 +123,10 @@ def test_chat_asks_for_frontend_tool_result(piped: Piped, call: Call) -> None:
 
 def test_chat_settles_call_with_unknown_outcome(piped: Piped, tmp_path: Path) -> None:
     bank = tmp_path / "bank"
-    command = [sys.executable, "-m", "lockstitch", "chat", "charger", "--thread", "k"]
-    with subprocess.Popen(command, cwd=ROOT, env=environment(), stdin=subprocess.PIPE) as process:
+    command = [warm_commands() / "lockstitch", "chat", "charger", "--thread", "k"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         assert process.stdin is not None
         process.stdin.write(b"Go\n")
         process.stdin.flush()
@@ -131,6 +134,7 @@ def test_chat_settles_call_with_unknown_outcome(piped: Piped, tmp_path: Path) ->
             assert process.poll() is None
             time.sleep(0.01)
         process.kill()
+        process.communicate()
     result = piped("hm\ndone it was charged\n", "charger", "--thread", "k")
     assert result.out == "Charged.\n"
     assert "its outcome is unknown" in result.err

@@ -99,6 +99,11 @@ def test_unknown_command_names_the_closest(call: Call) -> None:
         ("httpx2", "from lockstitch import Client", "client"),
         ("fastapi", "import lockstitch.server", "server"),
         ("fastapi", "import lockstitch.cli.entry as e; raise SystemExit(e.run(['serve']))", "server"),
+        (
+            "grpc",
+            "import lockstitch.cli.entry as e; raise SystemExit(e.run(['serve', '--port', '0', '--otlp-grpc', '0']))",
+            "grpc",
+        ),
     ],
 )
 def test_missing_extra_is_named_with_its_command(module: str, code: str, extra: str) -> None:

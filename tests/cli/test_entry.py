@@ -70,7 +70,7 @@ def test_command_handles_closed_and_full_streams(call: Call, url: str) -> None:
 
 
 def test_interrupt_during_query_exits_with_130(url: str, tmp_path: Path) -> None:
-    with begin("sql", ENDLESS, "--seconds", "60", "--store", url) as process:
+    with begin("sql", ENDLESS, "--seconds", "60", "--store", url, fresh=True) as process:
         # The query runs without end in a child process. A child with this much CPU time has started.
         while not any(_worked(child) > 1.0 for child in _children(process.pid)):
             assert process.poll() is None
@@ -96,7 +96,7 @@ def _worked(pid: int) -> float:
 def test_interrupt_during_imports_exits_with_130(url: str, tmp_path: Path) -> None:
     (tmp_path / "orjson.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
     path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
-    with begin("threads", "--store", url, env={"PYTHONPATH": path}) as process:
+    with begin("threads", "--store", url, env={"PYTHONPATH": path}, fresh=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "loading\n"
         process.send_signal(signal.SIGINT)
@@ -106,10 +106,13 @@ def test_interrupt_during_imports_exits_with_130(url: str, tmp_path: Path) -> No
 
 
 def test_limited_encoding_prints_escapes(url: str) -> None:
-    result = run("context", "customer-42", "--store", url, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    env = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    result = run("context", "customer-42", "--store", url, env=env, fresh=True)
     assert result.code == 0
     assert "\\u2190 charged 12 EUR" in result.out
-    result = run("title", "customer-42", "Größe", "--json", "--store", url, env={"PYTHONIOENCODING": "ascii"})
+    result = run(
+        "title", "customer-42", "Größe", "--json", "--store", url, env={"PYTHONIOENCODING": "ascii"}, fresh=True
+    )
     assert result.json["title"] == "Größe"
 
 

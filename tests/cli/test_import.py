@@ -339,7 +339,7 @@ def test_import_of_empty_stdin_is_skipped(lockstitch: Call, monkeypatch: pytest.
 def test_import_command_reads_recorded_folders(lockstitch: Call) -> None:
     """All recorded folders of LangSmith clients. The numbers are those of tests/integrations/test_fixtures.py."""
     summary = report(lockstitch("import", "langsmith", str(langsmith.FIXTURES), "--json"))
-    assert (summary["traces"], summary["runs"], summary["llm_calls"], summary["tool_calls"]) == (14, 114, 22, 15)
+    assert (summary["traces"], summary["runs"], summary["llm_calls"], summary["tool_calls"]) == (15, 117, 23, 16)
     assert summary["skipped"] == []
 
 
@@ -412,6 +412,19 @@ def test_store_that_fails_ends_the_import(lockstitch: Call, write: Write, monkey
         raise StoreUnreachable("The store cannot be reached.")
 
     monkeypatch.setattr(MirrorStore, "write", away)
+    monkeypatch.setattr(MirrorStore, "write_encoded", away)
     folder = write("1.json", agent_trace(1).runs).parent
     write("2.json", agent_trace(2).runs)
     assert lockstitch("import", "langsmith", str(folder)).code == 5
+
+
+def test_threads_shows_name_agent_and_age_of_traces(lockstitch: Call) -> None:
+    lockstitch("import", "otel", str(otel.FIXTURES / "oi_langchain.body"))
+    (row,) = lockstitch("threads", "--json").json
+    assert (row["agent"], row["title"]) == ("weather_agent", "Weather in Paris?")
+    # The start of the trace in the recording.
+    assert row["created_at"] == "2026-11-15T02:01:05.180457Z"
+    header, line = lockstitch("threads").out.splitlines()
+    assert header.split()[-2:] == ["AGENT", "NAME"]
+    assert line.split()[-4:] == ["weather_agent", "Weather", "in", "Paris?"]
+    assert lockstitch("threads", "--agent", "weather_agent", "--json").json == [row]

@@ -19,7 +19,7 @@ def test_short_ids_and_starts_of_ids_name_threads(lockstitch: Call, story: Story
     expected = lockstitch("context", whole, "--json").json
     for name in (short_id(whole), short_id(whole)[:6], short_id(whole).upper(), whole[-12:], whole[:-1], "customer-42"):
         assert lockstitch("context", name, "--json").json == expected, name
-    for name in (short_id(whole)[:3], f"{short_id(whole)}0", whole[:8], "zzzz", f"{whole[:8]}{whole[9]}", whole[:4]):
+    for name in (short_id(whole)[:3], f"{short_id(whole)}0", "zzzz"):
         assert lockstitch("context", name).code in (2, 3), name
     check(lockstitch("context", short_id(whole), "--project", "elsewhere"), 3)
 
@@ -59,9 +59,11 @@ def test_ambiguous_reference_lists_candidates(lockstitch: Call, store_url: str) 
         await store.create(key="bbbb", title="The key")
 
     within(store_url, tell)
-    result = lockstitch("show", "0199")
-    check(result, 2)
-    assert f"0199 is ambiguous: thread {ids[1]} (Chat 1), thread {ids[0]} (Chat 0). Type more characters." in result.err
+    for name in ("0199", "01990000", "019900000"):
+        result = lockstitch("show", name)
+        check(result, 2)
+        candidates = f"thread {ids[1]} (Chat 1), thread {ids[0]} (Chat 0)"
+        assert f"{name} is ambiguous: {candidates}. Type more characters." in result.err
     assert lockstitch("show", "bbbb", "--json").json["title"] == "The key", "a key comes first"
     assert lockstitch("show", "bbbb1", "--json").json["title"] == "Chat 0"
     check(lockstitch("context", "aaaabbbb"), 3)

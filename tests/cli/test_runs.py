@@ -242,10 +242,10 @@ def test_fork_continues_separately(lockstitch: Call) -> None:
 
 
 @contextmanager
-def charger(url: str, bank: Path, *more: str) -> Iterator["subprocess.Popen[str]"]:
+def charger(url: str, bank: Path, *more: str, fresh: bool = False) -> Iterator["subprocess.Popen[str]"]:
     """A process in the middle of a call that must happen only once."""
     arguments = ("run", "charger", "Go", "--thread", "k", "--store", url, *more)
-    with begin(*arguments, cwd=ROOT, env={"BANK": str(bank)}) as process:
+    with begin(*arguments, cwd=ROOT, env={"BANK": str(bank)}, fresh=fresh) as process:
         try:
             while not (bank.exists() and bank.read_text()):
                 assert process.poll() is None, process.communicate()
@@ -261,12 +261,13 @@ def charging(url: str, tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
         yield process
 
 
-def test_resume_of_held_thread_names_holder(charging: "subprocess.Popen[str]", call: Call, url: str) -> None:
-    for command in (["run", "charger", "More", "--thread", "k"], ["resume", "k"]):
-        result = call(*command, "--store", url)
-        check(result, 4)
-        assert f"held by process {charging.pid} on " in result.err
-        assert "Its lease expires in " in result.err
+def test_resume_of_held_thread_names_holder(call: Call, url: str, tmp_path: Path) -> None:
+    with charger(url, tmp_path / "bank", fresh=True) as process:
+        for command in (["run", "charger", "More", "--thread", "k"], ["resume", "k"]):
+            result = call(*command, "--store", url)
+            check(result, 4)
+            assert f"held by process {process.pid} on " in result.err
+            assert "Its lease expires in " in result.err
 
 
 def test_cancel_ends_run_of_another_process(charging: "subprocess.Popen[str]", call: Call, url: str) -> None:
@@ -300,7 +301,7 @@ def test_settle_continues_killed_run(
 ) -> None:
     monkeypatch.setenv("BANK", str(tmp_path / "bank"))
     charging.kill()
-    charging.wait()
+    charging.communicate()
     began = time.monotonic()
     result = call("resume", "k", "--store", url)
     assert time.monotonic() - began < 25, "not after its lease"
@@ -322,7 +323,7 @@ def test_settle_with_redo_repeats_interrupted_call(
 ) -> None:
     monkeypatch.setenv("BANK", str(tmp_path / "bank"))
     charging.kill()
-    charging.wait()
+    charging.communicate()
     assert call("resume", "k", "--store", url).code == 4
     result = call("settle", "k", "call_1_1_0", "--redo", "--store", url, "--json").json
     assert result["output_text"] == "Charged."

@@ -2,10 +2,18 @@
 
 import signal
 import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import httpx2
 import pytest
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SpanExportResult
 
 from lockstitch.model import codec
 from tests.cli.calling import Call
@@ -37,7 +45,67 @@ def test_serve_reports_port_in_use(call: Call, tmp_path: Path) -> None:
     assert not (tmp_path / "agents.db").exists()
 
 
-@pytest.mark.parametrize("options", [["--host", "0.0.0.0"], ["--tokens"], ["--host", "::"]])
+@pytest.mark.parametrize("address", ["0", "127.0.0.1:0"])
+def test_serve_accepts_otlp_over_grpc(tmp_path: Path, address: str) -> None:
+    with server("--store", f"sqlite:///{tmp_path}/agents.db", "--otlp-grpc", address) as serving:
+        host, _, port = serving.started["otlp_grpc"].rpartition(":")
+        assert (host, int(port) > 0) == ("127.0.0.1", True)
+        exporter = OTLPSpanExporter(endpoint=f"http://{host}:{port}")
+        with TracerProvider().get_tracer("shop").start_as_current_span("answer") as span:
+            pass
+        assert exporter.export([span]) is SpanExportResult.SUCCESS  # type: ignore[list-item]
+        exporter.shutdown()
+        # The message is durable, so a server that ends now has stored it.
+        assert serving.end() == 0
+    with server("--store", f"sqlite:///{tmp_path}/agents.db") as serving:
+        deadline = time.monotonic() + 60
+        while not (threads := httpx2.get(f"{serving.url}/api/threads").json()["threads"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert [thread["kind"] for thread in threads] == ["trace"]
+
+
+def test_second_signal_ends_server_with_open_grpc_call(tmp_path: Path) -> None:
+    options = ("--otlp-grpc", "0", "--grace", "600")
+    with server("--store", f"sqlite:///{tmp_path}/agents.db", *options) as serving:
+        done = threading.Event()
+
+        def messages() -> Iterator[bytes]:
+            done.wait()
+            yield b""
+
+        with grpc.insecure_channel(serving.started["otlp_grpc"]) as channel:
+            call = channel.stream_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+            waiting = call.future(messages())
+            # The second call on the connection is answered, so the server has received the first.
+            channel.unary_unary("/opentelemetry.proto.collector.logs.v1.LogsService/Export")(b"", timeout=60)
+            serving.process.send_signal(signal.SIGTERM)
+            with pytest.raises(subprocess.TimeoutExpired):
+                serving.process.wait(1)
+            assert serving.end() == 0
+            assert waiting.code() is not grpc.StatusCode.OK
+            done.set()
+
+
+def test_serve_reports_grpc_port_in_use(call: Call, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        options = ("--port", "0", "--otlp-grpc", port)
+        result = call("serve", *options, "--store", f"sqlite:///{tmp_path}/agents.db")
+    assert result.code == 1
+    assert f"127.0.0.1:{port} for gRPC" in result.err
+    assert not (tmp_path / "agents.db").exists()
+
+
+@pytest.mark.parametrize("address", ["", "x", "127.0.0.1", ":", "::1:4317", "[::1]4317", "localhost:70000"])
+def test_serve_rejects_invalid_grpc_address(call: Call, tmp_path: Path, address: str) -> None:
+    result = call("serve", "--otlp-grpc", address, "--store", f"sqlite:///{tmp_path}/agents.db")
+    assert (result.code, "[::1]:4317" in result.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "options", [["--host", "0.0.0.0"], ["--tokens"], ["--host", "::"], ["--otlp-grpc", "0.0.0.0:0"]]
+)
 def test_serve_requires_token_for_other_addresses(call: Call, tmp_path: Path, options: list[str]) -> None:
     result = call("serve", "--port", "0", *options, "--store", f"sqlite:///{tmp_path}/agents.db")
     assert result.code == 2

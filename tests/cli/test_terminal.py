@@ -6,7 +6,6 @@ import os
 import re
 import struct
 import subprocess
-import sys
 import termios
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from lockstitch.model import short_id
 from tests.cli.calling import environment, run
 from tests.cli.story import Story, long_chat, tell, within
+from tests.docs.warm import warm_commands
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -39,7 +39,7 @@ def run_commands_in_terminal(program: list[str], *, keys: str = "", columns: int
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     plain = {name: value for name, value in environment().items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
     with subprocess.Popen(
-        [sys.executable, *program],
+        [warm_commands() / "python", *program],
         env={**plain, "TERM": "xterm-256color", **more},
         stdin=slave,
         stdout=slave,

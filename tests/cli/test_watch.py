@@ -112,7 +112,7 @@ def test_watch_prints_once_in_pipe_and_as_json(
     monkeypatch.setenv("LOCKSTITCH_APP", CREW)
     assert lockstitch("start", "smith", "--goal", "Nail it", "--key", "nail").code == 0
     assert lockstitch("start", "scout", "--goal", "Look", "--at", "1h").code == 0
-    with working(store_url, STUCK="1") as worker:
+    with working(store_url, fresh=True, STUCK="1") as worker:
         wait_for(ledger.read_text)
         result = lockstitch("watch")
         facts = lockstitch("watch", "--json").json

@@ -18,9 +18,11 @@ ROOT = Path(__file__).parents[2]
 class Worker:
     """One process of `lockstitch worker --json`."""
 
-    def __init__(self, url: str, *options: str, app: str = "tests.cli.crew:app", **env: str) -> None:
+    def __init__(
+        self, url: str, *options: str, app: str = "tests.cli.crew:app", fresh: bool = False, **env: str
+    ) -> None:
         arguments = ["worker", "--json", "--store", url, "--app", app, *options]
-        self.process = begin(*arguments, cwd=ROOT, env=env)
+        self.process = begin(*arguments, cwd=ROOT, env=env, fresh=fresh)
         self.events: list[dict[str, Any]] = []
         self.complaints: list[str] = []
         self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._listen)]

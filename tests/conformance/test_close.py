@@ -4,7 +4,6 @@ import asyncio
 import gc
 import os
 import subprocess
-import sys
 import threading
 import warnings
 
@@ -14,6 +13,7 @@ from lockstitch.errors import LockstitchError
 from lockstitch.model import Entry
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import a_thread, commit
+from tests.docs.warm import warm_commands
 from tests.races.processes import Gate, run
 from tests.samples import said
 
@@ -67,7 +67,7 @@ async def test_context_manager_closes_store(store_url: str) -> None:
 
 
 async def test_unclosed_store_loses_nothing(store_url: str) -> None:
-    command = [sys.executable, "-c", ENDS_WITHOUT_CLOSING, store_url]
+    command = [warm_commands() / "python", "-c", ENDS_WITHOUT_CLOSING, store_url]
     process = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=120, check=False)
     assert process.returncode == 7, process.stderr
     async with open_store(store_url) as store:

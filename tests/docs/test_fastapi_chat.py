@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -18,6 +17,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from lockstitch.model import Json
 from tests.docs.pages import DOCS, ROOT, blocks
+from tests.docs.warm import warm_commands
 from tools.browser import find
 
 SENTENCE = "Please repeat this text slowly, so that a reader can follow it. "
@@ -44,7 +44,7 @@ def process(folder: Path, *command: str, **variables: str) -> Generator[subproce
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1", **variables}
     with (folder / "log.txt").open("a") as log:
         running = subprocess.Popen(
-            [sys.executable, "-m", *command], cwd=folder, env=environment, stdout=log, stderr=log, text=True
+            [warm_commands() / "python", "-m", *command], cwd=folder, env=environment, stdout=log, stderr=log, text=True
         )
     try:
         yield running

@@ -12,6 +12,7 @@ PAGES: tuple[str, ...] = (
     "howto/debugging.md",
     "howto/deploying.md",
     "howto/fastapi-chat.md",
+    "howto/langfuse.md",
     "howto/langsmith.md",
     "howto/leaving-langsmith.md",
     "howto/local-models.md",

@@ -7,7 +7,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from lockstitch.errors import KeyTaken
 from lockstitch.model import Limit
 from tests.cli.calling import SOURCE, Call
 from tests.cli.workers import wait_for
+from tests.docs.warm import warm_commands
 from tests.servers import PostgresServer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "several-machines.md").read_text()
@@ -61,7 +61,7 @@ def lines(number: int) -> list[str]:
 
 def begin(folder: Path, url: str, line: str, *more: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "lockstitch", *shlex.split(line)[1:], *more],
+        [warm_commands() / "lockstitch", *shlex.split(line)[1:], *more],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": SOURCE, "LOCKSTITCH_STORE": url},
         stdout=subprocess.PIPE,

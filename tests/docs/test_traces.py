@@ -34,6 +34,8 @@ def commands(page: str) -> list[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     shutil.copytree(FIXTURES / "langsmith" / "fixtures", tmp_path / "exports")
+    (tmp_path / "langfuse").mkdir()
+    shutil.copy(FIXTURES / "langfuse" / "fixtures" / "trace.json", tmp_path / "langfuse")
     shutil.copy(FIXTURES / "otel" / "fixtures" / "otel_mode.body", tmp_path / "traces.jsonl")
     return tmp_path
 
@@ -49,7 +51,7 @@ def test_runs_commands_of_both_pages(folder: Path, call: Call, monkeypatch: pyte
     monkeypatch.setenv("LOCKSTITCH_STORE", "sqlite:///agents.db")
     outputs = {line: command(line) for page in PAGES[:2] for line in commands(page)}
     assert len(outputs) >= 15
-    assert outputs["lockstitch import langsmith exports/"].startswith("Imported 14 traces, 114 runs, 22 model calls")
+    assert outputs["lockstitch import langsmith exports/"].startswith("Imported 15 traces, 117 runs, 23 model calls")
     assert "get_weather" in outputs[f"lockstitch show {TRACE}"]
     assert (folder / "run.json").is_file()
     code: dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""`python` and `lockstitch` for the blocks of pages, forked from an interpreter that has loaded the package.
+"""`python` and `lockstitch` for pages and tests of commands, forked from an interpreter that has loaded the package.
 
 Loading the package takes most of the time of a short command. `warm_commands()` writes two scripts. A script sends its
 arguments, its environment and its files to the warm interpreter, which forks a process for it, and ends with the
-exit code of that process. A process that loses its script ends too.
+exit code or the signal of that process. A process that loses its script ends too.
 """
 
 import atexit
@@ -32,31 +32,45 @@ ROOT = Path(__file__).parents[2]
 
 LOADED = (
     "anthropic",
-    "openai",
+    "importlib.resources.readers",
     "lockstitch.agents",
+    "lockstitch.agents.providers.scripted",
     "lockstitch.backends.files.backend",
+    "lockstitch.backends.postgres.backend",
     "lockstitch.backends.sqlite.backend",
     "lockstitch.cli.app",
     "lockstitch.cli.references",
     "lockstitch.cli.runs",
     "lockstitch.cli.selection",
+    "lockstitch.cli.services.chat",
+    "lockstitch.cli.services.models",
+    "lockstitch.cli.services.worker",
     "lockstitch.server",
     "lockstitch.sync",
+    "lockstitch.testing",
+    "openai",
+    "pytest",
+    "rich.live",
     "uvicorn",
 )
-"""The modules that commands of pages use."""
+"""The modules that commands use."""
 
 _SCRIPT = """#!{python} -IS
 import os, signal, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
     socket.send_fds(server, [b"!"], [0, 1, 2])
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, _: server.send(bytes([received])))
     values = [os.getcwd(), *sys.argv, "", *(f"{{name}}={{value}}" for name, value in os.environ.items())]
     order = "\\0".join(values).encode(errors="surrogateescape")
     server.sendall(len(order).to_bytes(4, "big") + order)
-    sys.exit(int(server.makefile().read() or 137))
+    code = int(server.makefile().read() or -signal.SIGKILL)
+    if code < 0:
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
 """
 
 
@@ -128,7 +142,7 @@ def _serve(script: socket.socket) -> NoReturn:
             break
     code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     with suppress(OSError):
-        script.sendall(str(code if code >= 0 else 128 - code).encode())
+        script.sendall(str(code).encode())
     os._exit(0)
 
 
@@ -140,11 +154,14 @@ def _execute(order: Sequence[str], files: Sequence[int]) -> NoReturn:
     for variable in order[end + 1 :]:
         key, _, value = variable.partition("=")
         os.environ[key] = value
+    tempfile.tempdir = None
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
     # The streams know whether their old files were seekable.
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode, closefd=False) for number, mode in enumerate("rww"))
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [path for path in paths if path and path not in sys.path[1:]]
     name, *arguments = order[1:end]
     try:
         code = _lockstitch(name, arguments) if os.path.basename(name) == "lockstitch" else _python(arguments)

@@ -212,3 +212,39 @@ def test_import_does_not_load_price_tables() -> None:
     program = "import sys, lockstitch, lockstitch.engine.usage; sys.exit('genai_prices' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "known"),
+    [
+        ("", "anthropic/claude-sonnet-4-5", ("anthropic", "claude-sonnet-4-5")),
+        # The client of OpenAI, with the URL of a gateway.
+        ("openai", "anthropic/claude-sonnet-4-5", ("anthropic", "claude-sonnet-4-5")),
+        ("", "openai/gpt-4o-mini", ("openai", "gpt-4o-mini")),
+        ("openai", "openai:gpt-4o-mini", ("openai", "gpt-4o-mini")),
+        ("", "gemini/gemini-2.5-flash", ("google", "gemini-2.5-flash")),
+        ("google", "models/gemini-2.5-flash", ("google", "gemini-2.5-flash")),
+        (
+            "",
+            "bedrock/us-east-1/us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+            ("aws", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+        ),
+        (
+            "",
+            "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+            ("aws", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+        ),
+        ("", "openrouter/anthropic/claude-sonnet-4.5", ("openrouter", "anthropic/claude-sonnet-4.5")),
+        ("", "text-embedding-3-small", ("openai", "text-embedding-3-small")),
+    ],
+)
+def test_prefix_of_gateway_names_the_provider(provider: str, model: str, known: tuple[str, str]) -> None:
+    used = Usage(input_tokens=1_000, output_tokens=100)
+    priced = price(provider, model, used, AT)
+    assert priced["total_cost"] > 0
+    assert priced == price(*known, used, AT)
+
+
+@pytest.mark.parametrize("model", ["ollama/gpt-oss:20b", "my-model", "scripted/gpt-4o-mini", "/", ":", "a/"])
+def test_unknown_prefix_has_no_price(model: str) -> None:
+    assert price("", model, Usage(input_tokens=1_000), AT) == {}

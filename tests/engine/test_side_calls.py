@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.errors import Refused
 from lockstitch.model import new_id
 from lockstitch.store import Store
+from tests.docs.warm import warm_commands
 from tests.engine.agents import log, scripted
 from tests.engine.side_call_victim import THREAD, asker
 
@@ -63,7 +63,7 @@ async def test_failed_call_is_the_error_of_the_tool(store: Store) -> None:
 
 async def test_answer_is_not_requested_again_after_kill(store: Store, store_url: str) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.engine.side_call_victim", store_url, cwd=ROOT
+        warm_commands() / "python", "-m", "tests.engine.side_call_victim", store_url, cwd=ROOT
     )
     assert await process.wait() == -signal.SIGKILL
     result = await asker("four").resume(THREAD, store=store)

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from lockstitch.agents.team import Team
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.model import codec, text_of
 from lockstitch.store import Store
+from tests.docs.warm import warm_commands
 from tests.engine.agents import log, scripted
 from tests.engine.books import delegate
 from tests.engine.summary_victim import LONG, THREAD, parent_and_child
@@ -33,7 +33,7 @@ async def purposes(store: Store, thread: Any = THREAD) -> list[str]:
 async def be_killed(url: str, kind: str) -> None:
     """Run the victim until it is killed."""
     arguments = ("-m", "tests.engine.summary_victim", url, kind)
-    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=ROOT)
+    process = await asyncio.create_subprocess_exec(warm_commands() / "python", *arguments, cwd=ROOT)
     assert await process.wait() == -signal.SIGKILL
 
 

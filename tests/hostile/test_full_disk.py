@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstitch.store import open_store
+from tests.docs.warm import warm_commands
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,7 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.mark.parametrize("then", ["continues", "leaves"])
 @pytest.mark.parametrize("backend", ["files", "sqlite"])
 async def test_commit_on_full_disk_writes_nothing(backend: str, store_url: str, then: str) -> None:
-    command = [sys.executable, "-c", FILL, store_url, then]
+    command = [warm_commands() / "python", "-c", FILL, store_url, then]
     process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert process.returncode == 0, process.stderr
     lines = [line.split(" ", 3) for line in process.stdout.splitlines()]

@@ -2,13 +2,14 @@
 
 import io
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from lockstitch.backends.files.backend import FilesBackend
 from lockstitch.integrations.importer import ImportSource, Report, TraceImport, open_source
 from lockstitch.integrations.spans.span import Item
-from lockstitch.model import Json, codec
+from lockstitch.model import Json, codec, format_time
 from lockstitch.store import Store, open_store
 
 COLUMNS = {"input_messages", "output_messages", "tags", "langgraph_metadata", "usage_metadata", "tool_call_requests"}
@@ -72,4 +73,6 @@ async def lens(store: Store) -> dict[str, list[Json]]:
 
 
 def _read(name: str, value: Any) -> Any:
+    if isinstance(value, datetime):
+        return format_time(value)
     return codec.loads(value) if name in COLUMNS and isinstance(value, str) else value

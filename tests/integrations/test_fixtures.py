@@ -101,6 +101,25 @@ LANGSMITH = {
     "js_multipart": Expected(
         1, 10, [[None, None]], [], (0, 0), [Tool("c1", "add", {"a": 1, "b": 2}, None, "success", "3")], {"t-js"}
     ),
+    # traceable() of the JavaScript client. The outputs of the tool are {"outputs": "21C in Paris"}. It has no call id.
+    "js_traceable": Expected(
+        1,
+        3,
+        [[None]],
+        [(9, 3)],
+        (0, 0),
+        [
+            Tool(
+                "span-01a1ef2e-919f-7000-8000-014f5ba47dd2",
+                "get_weather",
+                {"city": "Paris"},
+                None,
+                "success",
+                "21C in Paris",
+            )
+        ],
+        {"conv-1"},
+    ),
     # @traceable: usage_metadata {"input_tokens": 9, "output_tokens": 1} in the outputs of the one llm run.
     "multipart_traceable": Expected(1, 3, [[None]], [(9, 1)], (0, 0), [], {None}),
     "zstd_traceable": Expected(1, 3, [[None]], [(9, 1)], (0, 0), [], {None}),
@@ -116,6 +135,18 @@ LANGSMITH = {
 }
 
 OTEL = {
+    # The spans of Claude Code have no messages, so no model call requested the tool.
+    "claude_code": Expected(
+        1,
+        6,
+        [["tool_use", "end_turn"]],
+        [CLAUDE] * 2,
+        (2000, 400),
+        [Tool("toolu_01", "Bash", {"command": "echo 21C in Paris"}, None, "success", "21C in Paris")],
+        {"0c1dbb98-bec2-411a-92e5-e9b25ddc3966"},
+    ),
+    # Langfuse has no finish reasons. A third call has counts and a cost that the application gave.
+    "langfuse": Expected(1, 6, [[None, None, None]], [OPENAI, OPENAI, CLAUDE], (3048, 200), [WEATHER], {"session-1"}),
     # Two calls in two traces, to OpenAI and then to Anthropic, without an agent, so the requested tools did not run.
     "logfire": Expected(
         2,
@@ -126,6 +157,8 @@ OTEL = {
         [asked_only(ANTHROPIC_WEATHER), asked_only(WEATHER)],
         {None},
     ),
+    "mlflow": Expected(1, 4, [["tool_calls", "stop"]], [OPENAI] * 2, (2048, 0), [WEATHER], {None}),
+    "mlflow_genai": Expected(1, 4, [["tool_calls", "stop"]], [OPENAI] * 2, (0, 0), [WEATHER], {None}),
     # The official instrumentation has no content, so there are no requests, and no cache counts.
     "official_openai": Expected(1, 1, [["tool_calls"]], [OPENAI], (0, 0), [], {None}),
     "official_openai_latest": Expected(1, 1, [["tool_calls"]], [OPENAI], (0, 0), [asked_only(WEATHER)], {None}),
@@ -342,7 +375,7 @@ def _latencies_are(items: list[Item], calls: list[Json]) -> None:
         lasted = [
             (datetime.fromisoformat(span["end"]) - datetime.fromisoformat(span["start"])).total_seconds() * 1000
             for span in spans.values()
-            if span.get("name", "").removeprefix("execute_tool ") == call["tool_name"]
+            if span.get("name", "").removeprefix("execute_tool ") in (call["tool_name"], "claude_code.tool")
         ]
         if call["tool_status"] is None:
             assert (call["execution_latency_ms"], lasted) == (None, [])

@@ -65,7 +65,7 @@ async def test_query_pattern_3_returns_documented_rows(story_store: Store, story
     (_, run, _) = sorted(await story_store.runs(story.shop), key=lambda run: run.turn)
     rows = await ask(story_store, backend, "three_table", "Pattern 3: debug a run", run_id=run.id)
     log = await story_store.log(run.id)
-    names = {"llm_call": "api_response_received", "tool_call": "tool_execution"}
+    names = {"llm_call": "api_response_received", "tool_call": "tool_execution", **dict.fromkeys(ERROR_TYPES, "error")}
     assert [row["action_type"] for row in rows] == [names.get(stitch.type, stitch.type) for stitch in log]
     assert [row["step_number"] for row in rows] == [stitch.step_number for stitch in log]
     assert [row["duration_ms"] for row in rows] == [stitch.duration_ms for stitch in log]
@@ -95,6 +95,9 @@ async def test_query_pattern_5_returns_documented_rows(story_store: Store, story
     )
     assert [row["timestamp"] for row in rows] == sorted((row["timestamp"] for row in rows), reverse=True)
     assert {str(story.shop.id), str(story.failed.id), str(story.scouts[1].id)} <= {row["agent_uuid"] for row in rows}
+    types = {stitch.as_json()["at"]: stitch.type for stitch in stitches if stitch.type in ERROR_TYPES}
+    assert {row["timestamp"]: row["action_data"]["stitch_type"] for row in rows}.items() <= types.items()
+    assert {"run_failed", "tool_error"} <= set(types.values())
 
 
 @pytest.mark.req("S3-066", "X3-08")

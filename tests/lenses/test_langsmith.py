@@ -15,10 +15,11 @@ from tests.lenses.story import Story, tell
 pytestmark = pytest.mark.anyio
 
 COLUMNS = {
+    # The last three columns of llm_calls are added to those of the document.
     "agent_runs": "run_id start_time end_time status error user_id session_id thread_id input_messages output_messages "
     "model_name tags langgraph_metadata total_tokens total_cost",
     "llm_calls": "llm_call_id run_id step_index prompt_text finish_reason model_name model_provider usage_metadata "
-    "tool_call_requests llm_output_text error_flag",
+    "tool_call_requests llm_output_text error_flag created_at input_tokens output_tokens",
     "tool_calls": "tool_call_id run_id llm_call_id tool_name tool_args tool_status tool_response tool_message_content "
     "execution_latency_ms is_tool_error error_type",
 }

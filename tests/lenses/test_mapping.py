@@ -81,7 +81,9 @@ def test_document_lists_kept_renamed_dropped_and_added_columns() -> None:
     added = {
         column.name for view in views("langsmith") for column in columns("langsmith", view) if column.how == "added"
     }
-    assert added == {"step_index", "error_flag", "is_tool_error", "execution_latency_ms", "prompt_text", "error_type"}
+    by_the_document = {"step_index", "error_flag", "is_tool_error", "execution_latency_ms", "prompt_text", "error_type"}
+    assert added - by_the_document == {"created_at", "input_tokens", "output_tokens"}
+    assert by_the_document <= added
 
 
 @pytest.mark.req("S2-012", "S2-024", "S2-033")
@@ -121,6 +123,17 @@ def queries(lens: str, dialect: str) -> dict[str, list[str]]:
     }
 
 
+async def by_ids(store: Store, backend: str, **values: Any) -> list[list[dict[str, Any]]]:
+    """Return the results of the look-ups in the reference of langsmith."""
+    section = reference("langsmith").partition("\n## Calls by their ids\n")[2].partition("\n## ")[0]
+    dialect = "postgres" if backend == "postgres" else "sqlite"
+    results: list[list[dict[str, Any]]] = []
+    for sql in re.findall(rf"```sql {dialect}\n(.*?)```", section, re.DOTALL):
+        answer = await store.sql(re.sub(r":(\w+)", lambda name: f"'{values[name[1]]}'", sql), lens="langsmith")
+        results.append([dict(zip(answer.columns, row, strict=True)) for row in answer.rows])
+    return results
+
+
 async def answers(store: Store, backend: str, lens: str, **values: Any) -> dict[str, list[dict[str, Any]]]:
     """Return the results of every query of a reference."""
     results: dict[str, list[dict[str, Any]]] = {}
@@ -136,7 +149,13 @@ async def answers(store: Store, backend: str, lens: str, **values: Any) -> dict[
 @pytest.mark.req("S2-055")
 async def test_documented_queries_of_langsmith_work(story_store: Store, story: Story, backend: str) -> None:
     run = (await story_store.runs(story.shop))[0]
+    (tool,) = [entry for entry in await story_store.log(run.id) if entry.type == "tool_call" and entry.call_index == 1]
+    (call, *_) = [entry for entry in await story_store.log(run.id) if entry.type == "llm_call"]
     results = await answers(story_store, backend, "langsmith", run_id=run.id)
+    (one, all_calls) = await by_ids(story_store, backend, tool_call_id=tool.call_id, llm_call_id=call.id)
+    # Scripted models of other threads use the same call ids.
+    assert (str(call.id), tool.call_id) in [(row["llm_call_id"], row["tool_call_id"]) for row in one]
+    assert [row["tool_name"] for row in all_calls] == ["price", "price"]
     newest = results["Runs, newest first"]
     assert len(newest) == 19
     assert [row["start_time"] for row in newest] == sorted((row["start_time"] for row in newest), reverse=True)
@@ -157,7 +176,7 @@ async def test_documented_queries_of_langsmith_work(story_store: Store, story: S
     assert sum(row["tokens"] for row in shop) == 2305 + 350 + 230 + 230
     both = [*await story_store.runs(story.shop), *await story_store.in_project("elsewhere").runs(story.elsewhere)]
     assert sum(row["cost"] for row in shop) == pytest.approx(sum(run.total_cost or 0 for run in both))
-    assert len(results["Tokens per model call"]) == 1
+    assert len(results["Tokens per model call"]) == len(results["Model calls of the last seven days"]) == 1
 
 
 @pytest.mark.req("S2-055")
@@ -172,6 +191,12 @@ async def test_documented_queries_of_langsmith_work_on_trace(store: Store, backe
         (2, None, None),
     ]
     assert [row["tool_name"] for row in results["Slowest tools"]] == ["search", "think_tool"]
+    (one, all_calls) = await by_ids(store, backend, tool_call_id="call_b", llm_call_id="run-msg-1")
+    assert [(row["llm_call_id"], row["tool_name"]) for row in one] == [("run-msg-1", "search")]
+    assert sorted((row["tool_call_id"], row["tool_name"]) for row in all_calls) == [
+        ("call_a", "think_tool"),
+        ("call_b", "search"),
+    ]
     assert {row["model_name"]: row["input_tokens"] for row in results["Tokens per model call"]} == {
         "gpt-4o": 20,
         "gpt-4o-2024-08-06": 10,

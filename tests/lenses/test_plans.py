@@ -170,3 +170,61 @@ async def test_newest_runs_of_langsmith_are_read_in_order(crowded: Crowded, crow
     async with open_store(crowded_sqlite) as store:
         rows = (await store.sql(f"EXPLAIN QUERY PLAN {query}", lens="langsmith")).rows
     assert not [row[3] for row in rows if "TEMP B-TREE" in row[3]], rows
+
+
+LOOK_UPS = {
+    "SELECT * FROM llm_calls WHERE llm_call_id = 'x'": "stitches_llm_call_id",
+    "SELECT * FROM tool_calls WHERE tool_call_id = 'x'": "stitches_tool_call_id",
+    "SELECT * FROM tool_calls WHERE llm_call_id = 'x'": "stitches_llm_call_id",
+    "SELECT * FROM llm_calls WHERE run_id = 'x'": "runs_shown",
+    "SELECT * FROM tool_calls WHERE run_id = 'x'": "runs_shown",
+    "SELECT l.model_name, t.tool_name FROM llm_calls l JOIN tool_calls t ON t.llm_call_id = l.llm_call_id "
+    "WHERE t.tool_call_id = 'x'": "stitches_tool_call_id",
+    "SELECT l.model_name, t.tool_name FROM llm_calls l JOIN tool_calls t ON t.llm_call_id = l.llm_call_id "
+    "WHERE l.llm_call_id = 'x'": "stitches_llm_call_id",
+    "SELECT l.model_name, t.tool_name FROM llm_calls l JOIN tool_calls t ON t.llm_call_id = l.llm_call_id "
+    "AND t.run_id = l.run_id WHERE l.run_id = 'x'": "runs_shown",
+}
+"""Queries by an id, and the index that finds it."""
+
+FIGURES = {
+    "SELECT model_name, count(*), sum(input_tokens) FROM llm_calls GROUP BY model_name": "stitches_models",
+    "SELECT count(*) FROM llm_calls WHERE created_at > '2026-01-01T00:00:00Z'": "stitches_models",
+    "SELECT tool_name, avg(execution_latency_ms) FROM tool_calls GROUP BY tool_name": "stitches_tools",
+    "SELECT tool_name, avg(is_tool_error) FROM tool_calls GROUP BY tool_name": "stitches_tools",
+}
+"""Queries over all calls, and the index that has all of their columns."""
+
+
+async def plan_of(url: str, query: str) -> str:
+    async with open_store(url) as store:
+        if url.startswith("sqlite"):
+            rows = (await store.sql(f"EXPLAIN QUERY PLAN {query}", lens="langsmith")).rows
+            return "\n".join(row[3] for row in rows)
+        return "\n".join(line for (line,) in (await store.sql(f"EXPLAIN {query}", lens="langsmith")).rows)
+
+
+@pytest.mark.parametrize("query", LOOK_UPS)
+async def test_calls_are_found_by_indexed_ids(crowded: Crowded, crowded_sqlite: str, query: str) -> None:
+    plan = await plan_of(crowded[0], query)
+    assert LOOK_UPS[query] in plan, plan
+    assert "Seq Scan on stitches" not in plan, plan
+    plan = await plan_of(crowded_sqlite, query)
+    assert LOOK_UPS[query] in plan, plan
+    # Only the open runs, which are few, may be read one by one.
+    scans = {line for line in plan.splitlines() if line.startswith("SCAN")}
+    assert all(re.search(r"runs_open|VIRTUAL TABLE|\(subquery", line) for line in scans), plan
+
+
+@pytest.mark.parametrize("query", FIGURES)
+async def test_figures_of_all_calls_read_only_an_index(crowded: Crowded, crowded_sqlite: str, query: str) -> None:
+    # The database of the test is small, so PostgreSQL would read the table.
+    with psycopg.connect(crowded[0], autocommit=True) as connection:
+        connection.execute("VACUUM (ANALYZE) lockstitch.stitches")
+        connection.execute("SET enable_seqscan = off")
+        connection.execute("SET search_path TO langsmith")
+        plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {query}".encode()))
+    assert re.search(rf"(Index Only Scan|Bitmap Index Scan).* {FIGURES[query]}", plan), plan
+    assert "Heap Scan on stitches s " not in plan, plan
+    plan = await plan_of(crowded_sqlite, query)
+    assert f"USING COVERING INDEX {FIGURES[query]}" in plan, plan

@@ -13,7 +13,7 @@ from lockstitch.agents.tools.function import tool
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.errors import Refused
-from lockstitch.model import Entry, FakeClock, Json, Run, Thread, codec, parse_time
+from lockstitch.model import ERROR_TYPES, Entry, FakeClock, Json, Run, Thread, codec, parse_time
 from lockstitch.store import Store, open_store
 from tests.lenses.looking import look
 from tests.lenses.story import Story, agent, calls, price, says
@@ -215,7 +215,7 @@ PATTERN_4 = """SELECT agent_uuid, AVG(input_tokens + output_tokens) as avg_token
 FROM conversation_history
 WHERE started_at > NOW() - INTERVAL '7 days'
 GROUP BY agent_uuid;"""
-NAMES = {"llm_call": "api_response_received", "tool_call": "tool_execution"}
+NAMES = {"llm_call": "api_response_received", "tool_call": "tool_execution", **dict.fromkeys(ERROR_TYPES, "error")}
 
 
 @pytest.mark.req("S0-147", "S0-082", "S0-091", "X0-11")

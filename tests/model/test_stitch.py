@@ -121,3 +121,25 @@ def _of(type: str) -> Entry:
     if type == "tool_call":
         return call()
     return Entry(type=type, child_id=new_id() if type == "thread_result" else None)
+
+
+@pytest.mark.parametrize(
+    ("data", "model"),
+    [
+        ({}, "gpt-5"),
+        ({"model": "gpt-5-2025-08-07"}, "gpt-5-2025-08-07"),
+        ({"model": None}, "gpt-5"),
+        ({"model": ""}, "gpt-5"),
+        ({"model": {"name": "gpt-5"}}, "gpt-5"),
+        ({"model": "m" * 256}, "gpt-5"),
+        ({"model": "a\x00b"}, "gpt-5"),
+        ({"model": "a\ud800"}, "gpt-5"),
+    ],
+)
+def test_model_call_has_the_model_that_answered(data: dict[str, Any], model: str) -> None:
+    assert Entry(type="llm_call", name="gpt-5", data=data).model == model
+
+
+def test_only_a_model_call_has_a_model() -> None:
+    assert call(data={"model": "gpt-5"}, model="gpt-5").model is None
+    assert Entry(type="llm_call", data={}).model is None

@@ -23,6 +23,7 @@ from uuid import UUID
 
 from lockstitch import Client, Stitch, StoreError, open_store
 from tests.cli.calling import environment
+from tests.docs.warm import warm_commands
 
 AT_ONCE = 3
 """Threads that are followed at a time."""
@@ -71,7 +72,7 @@ class Server:
     async def start(self) -> None:
         command = ["--store", self._store_url, "--app", "tests.server.storyteller:app", "--json", "serve"]
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "lockstitch", *command, "--port", str(self._port)),
+            *(warm_commands() / "lockstitch", *command, "--port", str(self._port)),
             env=environment(),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -86,6 +87,9 @@ class Server:
         with suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGKILL)
         await self._process.wait()
+        # The server itself has ended, and its port is free, when its output ends.
+        assert self._process.stdout is not None
+        await self._process.stdout.read()
 
 
 async def killing(store_url: str, kills: int, seed: int, patience: float = 60.0) -> Report:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import pytest
 from lockstitch.errors import ThreadBusy
 from lockstitch.model import Thread
 from lockstitch.store import Store
+from tests.docs.warm import warm_commands
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 @contextmanager
 def skewed(url: str, days: float, held_thread: Thread, lease: float = 30.0) -> Iterator[dict[str, Any]]:
     """Run a process with a clock that is some days ahead or behind. Yield what it printed about the thread."""
-    command = [sys.executable, "-m", "tests.store.skewed", url, str(days), str(held_thread.id), str(lease)]
+    command = [warm_commands() / "python", "-m", "tests.store.skewed", url, str(days), str(held_thread.id), str(lease)]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

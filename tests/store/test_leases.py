@@ -1,7 +1,6 @@
 """Leases: registration, claims, takeovers and dead workers."""
 
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from lockstitch.errors import Conflict, NotFound, ThreadBusy
 from lockstitch.model import FakeClock, Thread, Worker, new_id
 from lockstitch.store import Store
+from tests.docs.warm import warm_commands
 from tests.samples import said
 
 pytestmark = pytest.mark.anyio
@@ -101,7 +101,8 @@ asyncio.run(main(*sys.argv[1:]))
 
 async def test_takes_over_immediately_when_holder_was_killed_on_this_host(store: Store, store_url: str) -> None:
     thread = await goal(store)
-    killed = subprocess.run([sys.executable, "-c", _HOLDER, store_url, str(thread.id)], timeout=60, check=False)
+    command = [warm_commands() / "python", "-c", _HOLDER, store_url, str(thread.id)]
+    killed = subprocess.run(command, timeout=60, check=False)
     assert killed.returncode == -9
     released_thread = await store.thread(thread)
     assert released_thread.held

@@ -308,3 +308,33 @@ async def test_finds_imported_run_by_its_foreign_id(store: Store) -> None:
     with pytest.raises(NotFound):
         await store.run("nothing")
     assert await store._backend.usage(StatsFilter(threads=[])) in ([], [UsageRow()])
+
+
+async def test_runs_are_selected_by_their_groups(store: Store) -> None:
+    states: dict[str, Any] = {
+        "a": {"group": "a"},
+        "b": {"group": "b", "said": "with\x00NUL"},
+        "none": {},
+        "empty": {"group": ""},
+    }
+    runs: dict[str, Run] = {}
+    for name, state in states.items():
+        head = await store.create()
+        runs[name] = store.new_run(head, status="completed").changed(state=state)
+        await store.append(head, [], new_runs=[runs[name]])
+    head = await store.create()
+    runs["foreign"] = store.new_run(head, status="completed").changed(source="langsmith")
+    await store.append(head, [], new_runs=[runs["foreign"]])
+
+    async def found(*groups: str) -> set[str]:
+        ids = {run.id for run in await store.statistics.runs(groups=groups)}
+        return {name for name, run in runs.items() if run.id in ids}
+
+    assert await found("a") == {"a"}
+    assert await found("a", "b") == {"a", "b"}
+    assert await found("never") == set()
+    assert await found() == set()
+    unnamed = {"none", "empty"} | ({"foreign"} if store.project == "default" else set())
+    assert await found(store.project) == unnamed
+    assert "foreign" in await found("default")
+    assert (await store.statistics.usage(groups=["a"])).total.runs == 1

@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from lockstitch.backend import WATCHING
 from lockstitch.model import Entry, FakeClock, Stitch, Thread, new_id
 from lockstitch.store import Store, Transaction
+from tests.docs.warm import warm_commands
 from tests.samples import turn
 from tests.store.test_archive import old_goal
 from tests.store.test_media import base64, media_entry, picture
@@ -209,7 +209,7 @@ async def test_watch_yields_stitches_of_another_process(store: Store, store_url:
     own_thread, other_thread = await store.create(), await store.create()
     async with watching(store, own_thread) as watcher, watching(store) as everything:
         writer = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _WRITER, store_url, str(own_thread.id), str(other_thread.id)),
+            *(warm_commands() / "python", "-c", _WRITER, store_url, str(own_thread.id), str(other_thread.id)),
             stderr=subprocess.PIPE,
         )
         _, problem = await writer.communicate()

@@ -2,11 +2,12 @@
 
 import os
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from tests.docs.warm import warm_commands
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +45,7 @@ def collected_ids(checkout: Path, *options: str) -> list[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     plugins = ["-p", "tests.plugin_requirements", "-p", "tests.plugin_backends"]
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--collect-only", *plugins, *options],
+        [warm_commands() / "python", "-m", "pytest", "-q", "--collect-only", *plugins, *options],
         cwd=checkout,
         env=environment | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,

@@ -3,12 +3,12 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.docs.warm import warm_commands
 from tools.requirements import Evidence, Proof, Requirement, main, read_list, read_lists, report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def run_pytest(checkout: Path, suite: str, *args: str) -> subprocess.CompletedPr
     # Without other plugins these runs take half the time.
     environment |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "tests.plugin_requirements", "-p", "xdist", *args],
+        [warm_commands() / "python", "-m", "pytest", "-p", "tests.plugin_requirements", "-p", "xdist", *args],
         cwd=checkout,
         env=environment,
         capture_output=True,

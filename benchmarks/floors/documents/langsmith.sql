@@ -27,7 +27,10 @@ CREATE TABLE llm_calls (
     usage_metadata JSONB,
     tool_call_requests JSONB,
     llm_output_text TEXT,
-    error_flag INTEGER
+    error_flag INTEGER,
+    created_at TIMESTAMPTZ,
+    input_tokens BIGINT,
+    output_tokens BIGINT
 );
 CREATE TABLE tool_calls (
     tool_call_id TEXT PRIMARY KEY,

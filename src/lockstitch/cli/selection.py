@@ -153,7 +153,7 @@ def _show(
         [
             shown_id(session.out, head.id),
             status_word(head.status),
-            age(head.updated_at, moment),
+            age(head.active_at, moment),
             Text(name_of(head)),
             text,
         ]

@@ -13,10 +13,10 @@ contain them.
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from lockstitch.engine.ports.provider import Usage
@@ -24,7 +24,7 @@ from lockstitch.model import Json, Message, codec
 from lockstitch.model.message import blocks
 
 if TYPE_CHECKING:
-    from genai_prices.types import ModelPrice
+    from genai_prices.types import ModelInfo, ModelPrice
 
 Overrides = Mapping[str, Mapping[str, float]]
 """Prices set by the user, by model: {"input", "output", "cache_read", "cache_write"}, in dollars per million tokens.
@@ -45,6 +45,13 @@ _MILLION: Final = Decimal(1_000_000)
 _THOUSAND: Final = Decimal(1_000)
 _DATED: Final = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2}|\d{3}|latest)")
 """The suffix of a model version."""
+
+_BEDROCK: Final = re.compile(
+    r"([a-z]{2,6}\.)?(ai21|amazon|anthropic|cohere|deepseek|meta|mistral|openai|qwen|writer)\."
+)
+"""The start of a model id of Amazon Bedrock, with or without a region."""
+
+_RESOURCE: Final = "/models/"
 
 _WITHOUT_PRICE: Final = frozenset({"scripted"})
 """Providers without costs. An unknown price of theirs needs no warning."""
@@ -94,6 +101,8 @@ def add(total: Json, cost: Json) -> Json:
 
     The sum names the model of the first priced cost. `total` is {} before the first call.
     """
+    if not total and cost:
+        return cost
     unpriced = int(total.get("unpriced", 0)) + (int(cost.get("unpriced", 0)) if cost else 1)
     priced = [item for item in (total, cost) if "total_cost" in item]
     both: Json = {}
@@ -153,7 +162,9 @@ def _known_rates(provider: str, model: str, usage: Usage, at: datetime) -> _Rate
         _warn("No prices: genai-prices is not installed. Run: pip install 'lockstitch[prices]'")
         return None
     try:
-        _, model_info = get_snapshot().find_provider_model(model, None, provider or None, None)
+        model_info = _model_info(provider, model, id(get_snapshot()))
+        if model_info is None:
+            raise LookupError(model)
         prices = model_info.get_prices(at)
         return _rates_of(prices, model_info.id, genai_prices.__version__, usage.input_tokens)
     except LookupError:
@@ -162,6 +173,42 @@ def _known_rates(provider: str, model: str, usage: Usage, at: datetime) -> _Rate
     except Exception as exc:  # an unknown price must never fail a run
         _warn(f"Unknown price of {named}: {exc}.")
         return None
+
+
+@lru_cache(maxsize=4_096)
+def _model_info(provider: str, model: str, snapshot_id: int) -> "ModelInfo | None":
+    """Return the entry of the price table, or None. Cached per table, because a failed search reads all its models."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    for provider_name, model_name in _table_names(provider, model):
+        try:
+            return get_snapshot().find_provider_model(model_name, None, provider_name or None, None)[1]
+        except LookupError:
+            continue
+    return None
+
+
+def _table_names(provider: str, model: str) -> Iterator[tuple[str, str]]:
+    """Yield the provider and model names to look up in the price table, the recorded names first.
+
+    Gateways and frameworks put the provider before the model: `anthropic/claude-sonnet-4-5` (LiteLLM, OpenRouter),
+    `openai:gpt-5` (LangChain, pydantic-ai), `bedrock/us-east-1/anthropic.claude-…`. The client of such a gateway may be
+    that of another provider, so the prefix is more exact than the recorded provider.
+    """
+    yield provider, model
+    for separator in "/:":
+        prefix, found, name = model.partition(separator)
+        if found and prefix and name and prefix not in _WITHOUT_PRICE:
+            yield prefix, name
+            if separator in name:
+                yield prefix, name.rpartition(separator)[2]
+    if _RESOURCE in f"/{model}":
+        # Google names models by their resource: models/gemini-2.5-pro.
+        yield provider, f"/{model}".rpartition(_RESOURCE)[2]
+    if not provider and _BEDROCK.match(model):
+        yield "aws", model
+    if not provider and model.startswith("text-embedding-"):
+        yield "openai", model
 
 
 def _rates_of(prices: "ModelPrice", model: str, version: str, input_tokens: int) -> _Rates:

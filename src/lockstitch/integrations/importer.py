@@ -4,20 +4,32 @@ Memory does not grow with the size of a file. Each batch is written at once. Onl
 so that the report counts every span once.
 """
 
+import logging
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
-from lockstitch.errors import LockstitchError, NotFound, Refused, StoreError
+from lockstitch.errors import LockstitchError, NotFound, Refused, StoreError, Unreadable
 from lockstitch.integrations.spans.batch import BatchOutcome
 from lockstitch.integrations.spans.ingest import SpanIngest
-from lockstitch.integrations.spans.span import Attachment, Item, SpanData, SpanFeedback, TraceSource, is_root
-from lockstitch.model import Json, codec
+from lockstitch.integrations.spans.reader_process import (
+    Items,
+    OnBad,
+    ReaderFailed,
+    ReaderProcess,
+    add_children,
+    size_of,
+)
+from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, TraceSource
+from lockstitch.model import Json
 from lockstitch.store import Store
 
 BATCH: Final = 2_000
@@ -27,15 +39,19 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 """Maximum bytes of content in one commit. A single larger span is still written."""
 
 
-OnBad = Callable[[LockstitchError], None]
-"""Called with the error of a part that cannot be read. Reading continues after that part."""
+SEPARATE: Final = 4 << 20
+"""Bytes of files from which on another process reads them. It takes half a second to start."""
+
+_log = logging.getLogger("lockstitch.import")
 
 
 class ImportSource(NamedTuple):
     """A file or stream to import: its name for the report, and a function that reads its items."""
 
     name: str
-    items: Callable[[OnBad], Iterator[Item]]
+    items: Items
+    path: Path | None = None
+    """None for standard input, which only this process can read."""
 
 
 @dataclass(slots=True)
@@ -56,6 +72,8 @@ class Report:
     """By thread and position: the tokens of a model call, and the number of tool calls it requests."""
     _tool_calls: dict[int, dict[int, int]] = field(default_factory=dict[int, dict[int, int]])
     """By thread and position: the position of the response that requested a tool call, else 0."""
+    _embeddings: dict[int, dict[int, int]] = field(default_factory=dict[int, dict[int, int]])
+    """By thread and position: the tokens of an embedding."""
 
     @property
     def traces(self) -> int:
@@ -82,15 +100,20 @@ class Report:
         for thread_id in outcome.dissolved:
             self._tool_calls.pop(hash(thread_id), None)
             self._model_calls.pop(hash(thread_id), None)
+            self._embeddings.pop(hash(thread_id), None)
         for row in outcome.rows:
             thread = hash(row.thread_id)
             tools, models = self._tool_calls.setdefault(thread, {}), self._model_calls.setdefault(thread, {})
             tools.pop(row.position, None)
             models.pop(row.position, None)
+            if row.type == "span" and row.tokens:
+                self._embeddings.setdefault(thread, {})[row.position] = row.tokens
+            elif thread in self._embeddings:
+                self._embeddings[thread].pop(row.position, None)
             if row.type == "llm_call":
-                models[row.position] = (row.input_tokens or 0) + (row.output_tokens or 0), row.calls or 0
+                models[row.position] = row.tokens, row.calls
             elif row.type == "tool_call":
-                tools[row.position] = row.reply_to or 0
+                tools[row.position] = row.reply_to
 
     def _tool_call_count(self) -> int:
         """Return the number of tool calls: requested ones, with or without a span, and spans without a request."""
@@ -110,7 +133,8 @@ class Report:
             "runs": self.spans,
             "llm_calls": sum(map(len, self._model_calls.values())),
             "tool_calls": self._tool_call_count(),
-            "tokens": sum(tokens for models in self._model_calls.values() for tokens, _ in models.values()),
+            "tokens": sum(tokens for models in self._model_calls.values() for tokens, _ in models.values())
+            + sum(tokens for spans in self._embeddings.values() for tokens in spans.values()),
             "skipped": self.skipped,
             "missing": dict(sorted(self.missing.items())),
             "files": [file.as_json() for file in self.each],
@@ -133,6 +157,9 @@ class TraceImport:
         progress: ImportProgress | None = None,
     ) -> None:
         self._ingest = SpanIngest(store, trace_source, keep_secrets=keep_secrets)
+        self._now = store.clock.now
+        self._reading: ReaderProcess | None = None
+        """The process that reads the files, if they are large."""
         self._replace = replace
         self._progress = progress
         self._report = Report()
@@ -145,6 +172,15 @@ class TraceImport:
         Each file is committed before the next one is read. Raises `StoreError` if the store fails. Earlier files are
         stored then. If there is only one file and nothing of it can be written, the error of that file is raised.
         """
+        try:
+            return await self._run(list(sources))
+        finally:
+            if self._reading is not None:
+                self._reading.end()
+
+    async def _run(self, sources: Sequence[ImportSource]) -> Report:
+        if _is_large(sources):
+            self._reading = ReaderProcess()
         traces: set[str] = set()
         failure: Exception | None = None
         for source in sources:
@@ -166,6 +202,18 @@ class TraceImport:
 
     async def _import(self, source: ImportSource, file: "_File") -> None:
         """Read and write one file, batch by batch."""
+        if self._reading is not None and source.path is not None:
+            skipped = len(self._report.skipped)
+            try:
+                await self._import_parts(self._reading, source, file)
+                return
+            except ReaderFailed as exc:
+                _log.warning("Reading %s in this process: %s", source.name, exc)
+            # Spans that are written already do not change.
+            self._reading.end()
+            self._reading = None
+            del self._report.skipped[skipped:]
+            file.spans = file.skipped = 0
         batch: list[Item] = []
         size = 0
         items = source.items(partial(self._skip, file))
@@ -178,12 +226,30 @@ class TraceImport:
                 self._skip(file, exc)
                 break
             batch.append(item)
-            size += _size(item)
+            size += size_of(item)
             if len(batch) >= BATCH or size >= BATCH_BYTES:
                 await self._write(batch, file)
                 batch, size = [], 0
         if batch:
             await self._write(batch, file)
+
+    async def _import_parts(self, reading: ReaderProcess, source: ImportSource, file: "_File") -> None:
+        """Write one file that another process reads."""
+        task = self._ingest.read_task(source.items)
+        try:
+            async with aclosing(reading.parts(task, self._now)) as parts:
+                async for part in parts:
+                    for why in part.bad:
+                        self._skip(file, Unreadable(why))
+                    outcome, items = await self._ingest.write_part(reading, part)
+                    if outcome is not None:
+                        self._add(outcome, file)
+                    for trace_id, spans in part.children.items():
+                        self._listed_spans.setdefault(trace_id, set()).update(spans)
+                    if items:
+                        await self._write(items, file)
+        except Unreadable as exc:
+            self._skip(file, exc)
 
     async def _write(self, batch: Sequence[Item], file: "_File") -> None:
         """Write a batch. If that fails, halve it until the spans that cannot be written are alone."""
@@ -200,10 +266,14 @@ class TraceImport:
             file.failure = file.failure or exc
             self._skip(file, exc, f"{file.name}: span {_name(batch[0])}: {exc}")
             return
+        for item in batch:
+            add_children(item, self._listed_spans)
+        self._add(outcome, file)
+
+    def _add(self, outcome: BatchOutcome, file: "_File") -> None:
+        """Add the outcome of a commit to the report."""
         self._report.add(outcome)
         file.add(outcome)
-        for item in batch:
-            self._add_children(item)
         for _, why in outcome.refused:
             self._report.skipped.append({"file": file.name, "why": why})
             file.skipped += 1
@@ -216,11 +286,13 @@ class TraceImport:
         file.skipped += 1
         file.error = file.error or why or str(exc)
 
-    def _add_children(self, item: Item) -> None:
-        """Store the child list of a root. The trace is complete then, and unlisted spans are removed at the end."""
-        if isinstance(item, Attachment | SpanFeedback) or not item.get("children") or not is_root(item):
-            return
-        self._listed_spans.setdefault(item["trace_id"], {item["id"]}).update(item.get("children") or ())
+
+def _is_large(sources: Sequence[ImportSource]) -> bool:
+    """True if another process should read the files: they are large, and there is a second processor."""
+    with suppress(OSError):
+        paths = (source.path for source in sources if source.path is not None)
+        return (os.cpu_count() or 1) > 1 and sum(path.stat().st_size for path in paths) >= SEPARATE
+    return False
 
 
 @dataclass(slots=True)
@@ -257,24 +329,11 @@ def _name(item: Item) -> str:
     return item["id"]
 
 
-def _size(item: Item) -> int:
-    if isinstance(item, Attachment):
-        return len(item.content)
-    return 200 if isinstance(item, SpanFeedback) else _weight(item)
-
-
-def _weight(span: SpanData) -> int:
-    try:
-        return len(codec.dumps(span))
-    except LockstitchError:
-        return 0
-
-
 def _hash(name: str) -> int:
     return int.from_bytes(blake2b(name.encode(errors="replace"), digest_size=8).digest(), "big")
 
 
-NAMES: Final = ("langsmith", "otel")
+NAMES: Final = ("langsmith", "otel", "langfuse")
 STANDARD_INPUT: Final = "-"
 _PIPED: Final = "standard input"
 
@@ -292,7 +351,7 @@ async def import_traces(
 
     Args:
         store: Open store. The traces become threads of its project.
-        source: Format of the traces: `langsmith` or `otel`.
+        source: Format of the traces: `langsmith`, `otel` or `langfuse`.
         path: File or folder. `-` is standard input.
         replace: The traces are complete. Stored spans that they no longer contain are deleted.
         keep_secrets: Do not redact values in metadata that look like secrets.
@@ -335,6 +394,8 @@ def open_source(name: str, path: str, standard_input: BinaryIO) -> Opened:
         return _langsmith(path, standard_input)
     if name == "otel":
         return _otel(path, standard_input)
+    if name == "langfuse":
+        return _langfuse(path, standard_input)
     raise Refused(f"{name!r} is not a source of traces. Use one of: {', '.join(NAMES)}.")
 
 
@@ -342,12 +403,17 @@ def _langsmith(path: str, standard_input: BinaryIO) -> Opened:
     from lockstitch.integrations import langsmith
 
     def source(path: Path | None) -> ImportSource:
-        def items(on_bad: OnBad) -> Iterator[Item]:
-            return langsmith.read(path) if path else langsmith.read(standard_input, _PIPED)
-
-        return ImportSource(str(path or _PIPED), items)
+        if path is None:
+            return ImportSource(_PIPED, partial(_langsmith_items, standard_input))
+        return ImportSource(str(path), partial(_langsmith_items, path), path)
 
     return Opened(langsmith.LangSmith(), map(source, _files(path, langsmith.files)))
+
+
+def _langsmith_items(source: Path | BinaryIO, on_bad: OnBad) -> Iterator[Item]:
+    from lockstitch.integrations import langsmith
+
+    return langsmith.read(source) if isinstance(source, Path) else langsmith.read(source, _PIPED)
 
 
 def _otel(path: str, standard_input: BinaryIO) -> Opened:
@@ -357,14 +423,39 @@ def _otel(path: str, standard_input: BinaryIO) -> Opened:
         raise Refused("The source otel needs opentelemetry-proto. Run: pip install 'lockstitch[otel]'") from exc
 
     def source(path: Path | None) -> ImportSource:
-        def items(on_bad: OnBad) -> Iterator[Item]:
-            if path:
-                return otel.read_file(path, on_bad=on_bad)
-            return otel.read_stream(standard_input, _PIPED, on_bad=on_bad)
-
-        return ImportSource(str(path or _PIPED), items)
+        if path is None:
+            return ImportSource(_PIPED, partial(_otel_items, standard_input))
+        return ImportSource(str(path), partial(_otel_items, path), path)
 
     return Opened(otel.OpenTelemetry(), map(source, _files(path, otel.files)))
+
+
+def _otel_items(source: Path | BinaryIO, on_bad: OnBad) -> Iterator[Item]:
+    from lockstitch.integrations import otel
+
+    if isinstance(source, Path):
+        return otel.read_file(source, on_bad=on_bad)
+    return otel.read_stream(source, _PIPED, on_bad=on_bad)
+
+
+def _langfuse(path: str, standard_input: BinaryIO) -> Opened:
+    from lockstitch.integrations import langfuse, otel
+
+    if path == STANDARD_INPUT:
+        # An export is read twice, so that of a pipe is read into memory.
+        opened: list[tuple[str, Callable[[], BinaryIO]]] = [(_PIPED, partial(BytesIO, standard_input.read()))]
+    else:
+        opened = [(str(file), partial(_open, file)) for file in langfuse.files(Path(path))]
+    export = langfuse.Export(opened)
+
+    def source(file: tuple[str, Callable[[], BinaryIO]]) -> ImportSource:
+        return ImportSource(file[0], partial(export.items, *file))
+
+    return Opened(otel.OpenTelemetry(), map(source, opened))
+
+
+def _open(path: Path) -> BinaryIO:
+    return path.open("rb")
 
 
 def _files(path: str, below: Callable[[Path], Iterable[Path]]) -> Iterable[Path | None]:

@@ -5,7 +5,7 @@ import threading
 import time
 from hashlib import sha1
 from typing import Final
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 _NAMESPACE = UUID("6f1d3c52-6c6f-5b73-9e2a-1c0c57a7c400")
 _VERSION_5 = 5 << 76 | 2 << 62
@@ -58,7 +58,11 @@ def foreign_id(project: str, source: str, name: str) -> UUID:
     # The same as uuid.uuid5, without hashing the namespace each time: one trace can name thousands of spans.
     text = "\x1f".join((project, source, name)).encode()
     digest = int.from_bytes(sha1(_NAMESPACE.bytes + text, usedforsecurity=False).digest()[:16], "big")
-    return UUID(int=digest & _FREE | _VERSION_5)
+    value = object.__new__(UUID)
+    # The constructor checks its arguments, which takes longer than the rest.
+    object.__setattr__(value, "int", digest & _FREE | _VERSION_5)
+    object.__setattr__(value, "is_safe", SafeUUID.unknown)
+    return value
 
 
 SHORT_ID: Final = 8

@@ -278,6 +278,133 @@ class Feedback(Record):
     """Creation time."""
     updated_at: Time
     """Time of the last change."""
+    experiment_id: UUID | None = None
+    """Id of the experiment, if the feedback rates all runs of an experiment."""
+    metadata: Json = {}
+    """Additional data, such as the id of the feedback in the other system, a correction, or the evaluator."""
+
+
+class Dataset(Record):
+    """A named collection of examples, to evaluate agents with."""
+
+    table: ClassVar[str] = "datasets"
+
+    id: UUID = Field(default_factory=new_id)
+    """Id of the dataset."""
+    project: Name = "default"
+    """Project of the dataset."""
+    name: Name
+    """Name, unique within its project."""
+    description: Text | None = None
+    """Description."""
+    kind: Literal["kv", "llm", "chat"] = "kv"
+    """Form of the examples: any fields (`kv`), a prompt with an answer (`llm`), or messages with an answer (`chat`)."""
+    inputs_schema: Json | None = None
+    """JSON schema of the inputs, if the writer gave one."""
+    outputs_schema: Json | None = None
+    """JSON schema of the outputs, if the writer gave one."""
+    metadata: Json = {}
+    """Additional data."""
+    created_at: Time
+    """Creation time."""
+    updated_at: Time
+    """Time of the last change of the dataset or of its examples."""
+
+
+class Example(Record):
+    """One example of a dataset: the inputs of a run, and the outputs that are expected."""
+
+    table: ClassVar[str] = "examples"
+
+    id: UUID = Field(default_factory=new_id)
+    """Id of the example, a UUIDv7 unless the writer chose it."""
+    project: Name = "default"
+    """Project of the dataset."""
+    dataset_id: UUID
+    """Id of the dataset."""
+    inputs: Json = {}
+    """Inputs of a run."""
+    outputs: Json | None = None
+    """Expected outputs, if there are any."""
+    metadata: Json = {}
+    """Additional data."""
+    splits: list[Name] = []
+    """Names of the parts of the dataset that the example belongs to, for example `train`."""
+    source_run_id: UUID | None = None
+    """Id of the run or of the imported span that the example was made of."""
+    created_at: Time
+    """Creation time."""
+    updated_at: Time
+    """Time of the last change."""
+
+
+class ExampleFile(Record):
+    """A file that belongs to an example."""
+
+    table: ClassVar[str] = "example_files"
+    primary_key: ClassVar[tuple[str, ...]] = ("example_id", "name")
+
+    example_id: UUID
+    """Id of the example."""
+    name: Name
+    """Name of the file, unique within its example."""
+    project: Name = "default"
+    """Project of the dataset."""
+    media_type: Text | None = None
+    """Media type, if known."""
+    size: Count
+    """Size in bytes."""
+    content: bytes
+    """The content."""
+    created_at: Time
+    """Creation time."""
+
+
+class Experiment(Record):
+    """A named group of runs. An experiment on a dataset has runs of its examples."""
+
+    table: ClassVar[str] = "experiments"
+
+    id: UUID = Field(default_factory=new_id)
+    """Id of the experiment."""
+    project: Name = "default"
+    """Project of the experiment."""
+    name: Name
+    """Name, unique within its project. The state of a run has it as `group`."""
+    dataset_id: UUID | None = None
+    """Id of the dataset. None: the runs are a group without a dataset."""
+    description: Text | None = None
+    """Description."""
+    metadata: Json = {}
+    """Additional data, for example the version of the dataset and of the code."""
+    started_at: Time
+    """Start time."""
+    ended_at: Time | None = None
+    """End time, if the writer gave one."""
+    created_at: Time
+    """Creation time."""
+    updated_at: Time
+    """Time of the last change."""
+
+
+class ShareLink(Record):
+    """A link that shows one trace to readers without a token."""
+
+    table: ClassVar[str] = "share_links"
+    primary_key: ClassVar[tuple[str, ...]] = ("token",)
+
+    token: UUID
+    """Secret of the link, a random UUID. It gives read access to the trace of the run."""
+    project: Name = "default"
+    """Project of the run."""
+    thread_id: UUID
+    """Id of the thread of the run. The link is deleted with it."""
+    run_id: UUID
+    """Id of the run."""
+    actor: Text
+    """Name of the person or token that created the link."""
+    created_at: Time
+    """Creation time."""
 
 
 class IngestBody(Record):
@@ -515,6 +642,11 @@ SIDE_RECORDS: tuple[type[Record], ...] = (
     Knowledge,
     Eval,
     Feedback,
+    Dataset,
+    Example,
+    ExampleFile,
+    Experiment,
+    ShareLink,
     IngestBody,
     LiveDelta,
     Token,
@@ -531,6 +663,7 @@ OWNED_BY_THREAD: dict[type[Record], str] = {
     BlobUse: "thread_id",
     File: "thread_id",
     Feedback: "thread_id",
+    ShareLink: "thread_id",
     LiveDelta: "thread_id",
     Archive: "thread_id",
     WebhookEvent: "thread_id",

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from uuid import UUID
 
 from lockstitch.model.record import Json
+from lockstitch.model.run import Run
 from lockstitch.model.stitch import Stitch
 
 Group = Literal["model", "day", "hour", "agent", "project", "user", "tree", "status"]
@@ -41,6 +42,21 @@ class StatsFilter:
     user: str | None = None
     status: str | None = None
     threads: Sequence[UUID] | None = None
+    groups: Sequence[str] | None = None
+    """Names of groups of runs, see `run_group`."""
+
+
+def run_group(run: Run, project: str) -> str:
+    """Return the name of the group of a run: of its experiment, or of its project in another system.
+
+    A run without a group belongs to the group with the name of its project, and an imported one to `default`.
+
+    Args:
+        run: The run.
+        project: Project of its thread.
+    """
+    group = run.state.get("group")
+    return str(group) if group else project if run.source == "native" else "default"
 
 
 class UsageRow(NamedTuple):
@@ -141,7 +157,7 @@ DATA_FIELDS: Final = ("cost", "first_token_ms", "purpose", "delay")
 """Keys in the `data` of calls and retries that belong to the outline. Backends read only these."""
 
 TYPES_WITH_DATA: Final = frozenset({"llm_call", "api_retry"})
-"""Types that have these keys."""
+"""Types that have these keys. A stitch of another type has them if it has token counts: an embedding."""
 
 COLUMN_FIELDS: Final = tuple(name for name in StitchOutline._fields if name not in DATA_FIELDS)
 """Fields that an outline and a stitch have in common."""
@@ -152,8 +168,12 @@ def outline(stitch: Stitch) -> StitchOutline:
     fields = (getattr(stitch, name) for name in COLUMN_FIELDS)
     return StitchOutline(
         *fields,
-        *(outline_facts([stitch.data.get(name) for name in DATA_FIELDS]) if stitch.type in TYPES_WITH_DATA else ()),
+        *(outline_facts([stitch.data.get(name) for name in DATA_FIELDS]) if _has_details(stitch) else ()),
     )
+
+
+def _has_details(stitch: Stitch) -> bool:
+    return stitch.type in TYPES_WITH_DATA or stitch.input_tokens is not None
 
 
 def outline_facts(values: Sequence[Any]) -> tuple[float | None, int | None, str | None, float | None]:

@@ -29,6 +29,8 @@ ERROR_TYPES: Final = frozenset({"error", "run_failed", "api_error", "tool_error"
 TAKEN_OVER: Final = "thread_taken_over"
 """A worker executes a thread that another worker lost. It is no progress of the thread."""
 
+_LONGEST_NAME: Final = 255
+
 STITCH_TYPES: Final = (
     *("input", "llm_call", "tool_call", "thread_result"),
     *("compaction", "fork"),
@@ -71,6 +73,8 @@ class Entry(Record):
     """Number of the step in its run; 0 before the first model call."""
     name: Annotated[Text, Field(max_length=255)] | None = None
     """Name of the tool, model or agent, depending on the type."""
+    model: Annotated[Text, Field(max_length=255)] | None = None
+    """Model that answered, of a model call. The store derives it: `data.model` if it is a name, else `name`."""
     call_id: Annotated[Text, Field(max_length=255)] | None = None
     """Id that the provider gave the tool call."""
     status: Annotated[Text, Field(max_length=100)] | None = None
@@ -99,6 +103,7 @@ class Entry(Record):
     def __init__(self, **values: Any) -> None:
         if values.get("type") == "llm_call" and values.get("calls") is None:
             values["calls"] = len(tool_uses(values.get("message"))) or None
+        values["model"] = answering_model(values.get("type"), values.get("name"), values.get("data"))
         self._fill(values)
         problem = _inconsistency(self)
         if problem:
@@ -108,6 +113,18 @@ class Entry(Record):
     def in_chain(self) -> bool:
         """True if `previous_id` links the stitch. Stitches of imported traces have a parent instead."""
         return self.type in CHAIN_TYPES and self.parent_id is None
+
+
+def answering_model(type: str | None, name: str | None, data: Json | None) -> str | None:
+    """Return the model that answered a model call; None for a stitch of another type.
+
+    It is stored as a column, so that SQL can group calls by model without reading their data.
+    """
+    if type != "llm_call":
+        return None
+    model = data.get("model") if data else None
+    # A column holds neither NUL nor lone surrogates, and not every length.
+    return model if isinstance(model, str) and 0 < len(model) <= _LONGEST_NAME and model.isprintable() else name
 
 
 def _inconsistency(entry: Entry) -> str | None:

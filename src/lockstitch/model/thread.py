@@ -45,7 +45,7 @@ class Thread(Record):
     """`chat`: a conversation. `goal`: a task that workers execute. `task`: a child thread. `trace`: an imported trace.
     """
     agent: Annotated[Text, Field(max_length=255)] | None = None
-    """Name of the agent that executes the thread."""
+    """Name of the agent that executes the thread. Of an imported trace: the name of the root span of its last run."""
     version: Count | None = None
     """Version of the agent's definition."""
     parent_id: UUID | None = None
@@ -112,7 +112,7 @@ class Thread(Record):
     alone: bool = False
     """True while a worker executes this suspect with no other thread in its process."""
     created_at: Time
-    """Creation time."""
+    """Creation time. Of an imported trace: the start of its first run."""
     updated_at: Time
     """Time of the last change."""
     last_run_at: Time | None = None
@@ -124,6 +124,14 @@ class Thread(Record):
     def recent_at(self) -> datetime:
         """Return the start of the last run, or the creation time. Lists of threads have this order."""
         return self.last_run_at or self.created_at
+
+    @property
+    def active_at(self) -> datetime:
+        """Return the time of the last activity: of an imported trace the start of its last run, else the last change.
+
+        An import changes a thread long after its activity.
+        """
+        return self.recent_at if self.kind == "trace" else self.updated_at
 
     @property
     def summary(self) -> Json | None:

@@ -5,6 +5,8 @@ in their signature: `Reader`, `Writer`, `Ingester`, `Admin`, and `FormWriter` fo
 the caller's project. Routes have no other access to a store.
 """
 
+import base64
+import binascii
 import hmac
 import secrets
 from dataclasses import dataclass
@@ -133,7 +135,17 @@ def _secret(connection: HTTPConnection) -> str:
     scheme, _, value = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and value.strip():
         return value.strip()
-    return connection.headers.get("x-api-key", "") or connection.cookies.get(TOKEN_COOKIE, "")
+    named = connection.headers.get("x-api-key", "") or connection.cookies.get(TOKEN_COOKIE, "")
+    # Last: a proxy may have its own basic authentication.
+    return named or (_password(value) if scheme.lower() == "basic" else "")
+
+
+def _password(credentials: str) -> str:
+    """Return the password of basic authentication. Clients of Langfuse send their secret key as the password."""
+    try:
+        return base64.b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
+    except (binascii.Error, ValueError):
+        return ""
 
 
 def _project(connection: HTTPConnection, state: ServerState) -> str:

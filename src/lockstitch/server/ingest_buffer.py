@@ -70,6 +70,11 @@ class IngestBuffer:
         """Limits the threads that screen bodies before they are stored."""
 
     @property
+    def size(self) -> int:
+        """Size of the queued bodies in bytes."""
+        return self._bytes
+
+    @property
     def is_full(self) -> bool:
         """True if the queue is more than half full, so processing has priority."""
         return self._bytes > self._limit // 2

@@ -37,6 +37,13 @@ def status(request: Request, http_status: int, message: str, headers: dict[str, 
     return Response(body, http_status, headers, media_type=PROTOBUF)
 
 
+def parse_status(body: bytes) -> tuple[int, str]:
+    """Return the code and the message of an error that `status` wrote in protobuf."""
+    # One byte each for the tag and the code, one for the tag of the message. The last byte of its length is below 0x80.
+    end = next(place for place in range(3, len(body)) if body[place] < 0x80)
+    return body[1], body[end + 1 :].decode()
+
+
 def varint_field(number: int, value: int) -> bytes:
     return _varint(number << 3) + _varint(value)
 

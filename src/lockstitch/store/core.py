@@ -16,9 +16,12 @@ from lockstitch.errors import (
 )
 from lockstitch.model import (
     Clock,
+    Dataset,
     Delivery,
     Entry,
     Eval,
+    Example,
+    Experiment,
     Feedback,
     File,
     Json,
@@ -85,6 +88,12 @@ class StoreCore(ThreadsApi):
         """Feedback on runs, of all projects."""
         self.evals = RecordTable(backend, Eval)
         """Results of evaluations, of all projects."""
+        self.datasets = RecordTable(backend, Dataset)
+        """Datasets, of all projects. `lockstitch.store.datasets` creates and deletes them."""
+        self.examples = RecordTable(backend, Example)
+        """Examples of datasets, of all projects."""
+        self.experiments = RecordTable(backend, Experiment)
+        """Experiments, of all projects: named groups of runs."""
         self.mirrors = MirrorStore(backend)
         """Rows of imported traces. For importers."""
 
@@ -122,7 +131,11 @@ class StoreCore(ThreadsApi):
     async def close(self) -> None:
         """Release all threads that this process holds, and close the connections. Do not use the store afterwards."""
         await self._leases.end()
+        await self._delete_copies()
         await self._backend.close()
+
+    async def _delete_copies(self) -> None:
+        """Delete copies of the record that statements have read. Subclasses with such copies override it."""
 
     # Writing
 

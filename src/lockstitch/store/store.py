@@ -7,7 +7,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from copy import copy
 from datetime import datetime
 from typing import Any, Final, TypeVar, cast
@@ -42,6 +42,7 @@ from lockstitch.store.queries.overview import Node, Overview
 from lockstitch.store.reports.diff import Difference, difference
 from lockstitch.store.reports.statistics import Statistics
 from lockstitch.store.reports.traces import LINES, Trace, TraceReader
+from lockstitch.store.sql_copy import SqlCopy
 from lockstitch.store.tables import Audits, RecordTable, Tokens
 from lockstitch.store.threads import ThreadRef, without_none
 
@@ -72,8 +73,12 @@ class Store(StoreCore):
         super().__init__(backend, clock=clock, project=project, migrate=migrate, create=create, again=again)
         self._extended: set[Extension] = set()
         """Extensions that this store has, so that `extend` is cheap. Views of other projects share it."""
-        self._scratch = scratch
-        """Returns a store in memory. SQL runs there if the backend does not support SQL."""
+        self._sql_copy = None if scratch is None else SqlCopy(scratch)
+        """Copy of the record in SQLite. SQL runs there if the backend does not support SQL."""
+
+    async def _delete_copies(self) -> None:
+        if self._sql_copy is not None:
+            await self._sql_copy.close()
 
     def in_project(self, project: str) -> "Store":
         """Return a view of this store for another project. It shares the connections and the lease. Do not close it.
@@ -100,7 +105,7 @@ class Store(StoreCore):
 
     @property
     def has_sql(self) -> bool:
-        """True if the backend executes SQL. If False, the store copies the record to SQLite for each statement."""
+        """True if the backend executes SQL. If False, statements read a copy of the record in SQLite."""
         return self._backend.lens(catalog.NAMES[0]) is not None
 
     @property
@@ -338,7 +343,8 @@ class Store(StoreCore):
 
         The statement may come from a user who is not trusted with the database: its time, its memory and its result are
         limited, and it can only read the record. On PostgreSQL this needs a login that can only read. On the file
-        backend the statement reads a copy in SQLite.
+        backend the statement reads a copy in SQLite, which stays in memory until the record changes, the store is
+        closed, or no statement has read it for a minute.
 
         Args:
             query: The statement.
@@ -361,7 +367,7 @@ class Store(StoreCore):
     async def lens(self, name: str) -> AsyncGenerator[Any]:
         """Open a read-only connection to the tables of a lens. It reads all projects.
 
-        On the file backend it reads a copy in SQLite, made by this call.
+        On the file backend it reads a copy in SQLite, in the state of this call.
 
         Args:
             name: Name of the lens.
@@ -903,7 +909,7 @@ async def run_sql(
     answer = await store._backend.query(query, limit=limit, seconds=seconds, lens=lens, force=force, own=own)
     if answer is not None:
         return answer
-    async with _copied(store, store._scratch) as copy:
+    async with _copied(store) as copy:
         return await run_sql(copy, query, limit=limit, seconds=seconds, lens=lens, own=own)
 
 
@@ -916,17 +922,14 @@ async def open_lens(store: Store, name: str, *, blocking: bool) -> AsyncGenerato
             yield connection
         return
     async with (
-        _copied(store, store._scratch) as copy,
+        _copied(store) as copy,
         open_lens(copy, name, blocking=blocking) as connection,
     ):
         yield connection
 
 
-@asynccontextmanager
-async def _copied(store: Store, scratch: Callable[[], Store] | None) -> AsyncGenerator[Store]:
+def _copied(store: Store) -> AbstractAsyncContextManager[Store]:
     """Open a store that supports SQL, with a copy of all records."""
-    if scratch is None:
+    if store._sql_copy is None:
         raise Refused("This store does not support SQL.")
-    async with scratch() as copy:
-        await copying.copy(store, copy, held=True)
-        yield copy
+    return store._sql_copy.open(store)

@@ -584,7 +584,7 @@ def import_traces(
 
     Args:
         store: Open store. The traces become threads of its project.
-        source: Format of the traces: `langsmith` or `otel`.
+        source: Format of the traces: `langsmith`, `otel` or `langfuse`.
         path: File or folder. `-` is standard input.
         replace: The traces are complete. Stored spans that they no longer contain are deleted.
         keep_secrets: Do not redact values in metadata that look like secrets.

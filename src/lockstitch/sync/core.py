@@ -8,9 +8,12 @@ from uuid import UUID
 
 from lockstitch.model import (
     Clock,
+    Dataset,
     Delivery,
     Entry,
     Eval,
+    Example,
+    Experiment,
     Feedback,
     File,
     Json,
@@ -68,6 +71,21 @@ class SyncStoreCore(SyncStoreBase):
     def evals(self) -> SyncTable[Eval]:
         """Results of evaluations, of all projects."""
         return SyncTable(self._store.evals, self._portal)
+
+    @property
+    def datasets(self) -> SyncTable[Dataset]:
+        """Datasets, of all projects. `lockstitch.store.datasets` creates and deletes them."""
+        return SyncTable(self._store.datasets, self._portal)
+
+    @property
+    def examples(self) -> SyncTable[Example]:
+        """Examples of datasets, of all projects."""
+        return SyncTable(self._store.examples, self._portal)
+
+    @property
+    def experiments(self) -> SyncTable[Experiment]:
+        """Experiments, of all projects: named groups of runs."""
+        return SyncTable(self._store.experiments, self._portal)
 
     def create(
         self,

@@ -80,7 +80,7 @@ class SyncStore(SyncStoreCore):
 
     @property
     def has_sql(self) -> bool:
-        """True if the backend executes SQL. If False, the store copies the record to SQLite for each statement."""
+        """True if the backend executes SQL. If False, statements read a copy of the record in SQLite."""
         return self._store.has_sql
 
     @property
@@ -282,7 +282,8 @@ class SyncStore(SyncStoreCore):
 
         The statement may come from a user who is not trusted with the database: its time, its memory and its result are
         limited, and it can only read the record. On PostgreSQL this needs a login that can only read. On the file
-        backend the statement reads a copy in SQLite.
+        backend the statement reads a copy in SQLite, which stays in memory until the record changes, the store is
+        closed, or no statement has read it for a minute.
 
         Args:
             query: The statement.
@@ -305,7 +306,7 @@ class SyncStore(SyncStoreCore):
     def lens(self, name: str) -> Generator[Any, None, None]:
         """Open a read-only connection to the tables of a lens. It reads all projects.
 
-        On the file backend it reads a copy in SQLite, made by this call.
+        On the file backend it reads a copy in SQLite, in the state of this call.
 
         Args:
             name: Name of the lens.

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lockstitch.backends.files import format
 from lockstitch.model import Stitch, codec, columns, tool_result
+from lockstitch.model.stitch import answering_model
 
 WORDS = ["content", "usage", "stop_reason", "result", "success", "tool_name", "tool_use_id", "execution_time_ms"]
 WORDS += ["type", "data", "message", "role", "is_error", "id", "log_id", "a", ""]
@@ -52,8 +53,18 @@ messages = (
     )
 )
 types = st.sampled_from(
-    ["llm_call", "tool_call", "input", "compaction", "api_response_received", "tool_execution", "span", "their own"]
+    [
+        *("llm_call", "tool_call", "input", "compaction", "api_response_received", "tool_execution", "span"),
+        *("their own", "error", "tool_error", "run_failed"),
+    ]
 )
+
+
+def _stitch(values: dict[str, Any]) -> Stitch:
+    model = answering_model(values["type"], values["name"], values["data"])
+    return Stitch.unchecked({**values, "model": model})
+
+
 # Not `Stitch(…)`, which rejects many of these values: a store must return values that an older version accepted.
 stitches = st.fixed_dictionaries(
     {
@@ -86,7 +97,7 @@ stitches = st.fixed_dictionaries(
         "fence": st.integers(0, 2**40),
         "log_id": st.integers(1, 2**62),
     }
-).map(Stitch.unchecked)
+).map(_stitch)
 
 
 @given(stitch=stitches, number=st.integers(1, 1000))

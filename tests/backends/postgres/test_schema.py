@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import sys
 
 import psycopg
 import pytest
@@ -14,6 +13,7 @@ from lockstitch.errors import SchemaMismatch, StoreReadOnly
 from lockstitch.model import SystemClock
 from tests.backends.postgres.wire import Wire
 from tests.conformance.contract import created
+from tests.docs.warm import warm_commands
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,10 @@ asyncio.run(main())
 async def test_concurrent_processes_migrate_once(postgres_url: str, admin: psycopg.Connection) -> None:
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", MIGRATE, postgres_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [warm_commands() / "python", "-c", MIGRATE, postgres_url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for _ in range(4)
     ]

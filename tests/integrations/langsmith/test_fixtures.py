@@ -34,6 +34,8 @@ EXPECTED = {
     # the fake model of the JavaScript example has no usage
     "js_full": Expected(10, 2, 1, (0, 0, 0, 0), "t-js"),
     "js_multipart": Expected(10, 2, 1, (0, 0, 0, 0), "t-js"),
+    # traceable() of the JavaScript client: usage_metadata in the outputs has 9 and 3
+    "js_traceable": Expected(3, 1, 1, (9, 3, 0, 0), "conv-1"),
     # @traceable: usage_metadata in the outputs has 9 and 1; the chain above repeats it
     "multipart_traceable": Expected(3, 1, 0, (9, 1, 0, 0), None),
     "zstd_traceable": Expected(3, 1, 0, (9, 1, 0, 0), None),

@@ -126,7 +126,7 @@ def test_url_sets_run_id():
 
 def test_reads_separate_feedback():
     (feedback,) = read(b'[{"id": "f", "key": "good", "score": true, "value": "yes", "run_id": "r"}]')
-    assert feedback == SpanFeedback("f", "r", None, "good", 1.0, {"value": "yes"})
+    assert feedback == SpanFeedback("f", "r", None, "good", 1.0, {"value": "yes"}, about={"id": "f", "run_id": "r"})
 
 
 def test_reads_files_in_order(tmp_path: Path):

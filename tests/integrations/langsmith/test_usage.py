@@ -131,6 +131,7 @@ def test_several_answers_to_one_prompt_count_once():
     assert two_prompts.tokens == TokenCounts(18, 2)
 
 
-def test_only_model_calls_have_counts():
+def test_only_model_calls_and_embeddings_have_counts():
     assert facts_of({"run_type": "chain", "outputs": {"usage_metadata": COUNTED}, "total_tokens": 5}).tokens is None
-    assert facts_of({"run_type": "embedding", "outputs": {"usage_metadata": COUNTED}}).tokens is None
+    embedding = facts_of({"run_type": "embedding", "outputs": {"usage_metadata": COUNTED}})
+    assert (embedding.role, embedding.tokens) == ("span", TokenCounts(9, 1))

@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 
 from lockstitch.errors import Unreadable
 from lockstitch.integrations.otel import OpenTelemetry, read_body
-from lockstitch.integrations.spans.span import SpanFacts
+from lockstitch.integrations.otel.conventions.claude_code import SCOPES
+from lockstitch.integrations.otel.log_records import LogRecord
+from lockstitch.integrations.otel.logs import pieces_of, read_records
+from lockstitch.integrations.spans.span import SpanFacts, merge
+from lockstitch.integrations.spans.values import storable
 from lockstitch.model import codec
-from tests.integrations.otel.bodies import NAMES, as_document, made, recorded
+from tests.integrations.otel.bodies import NAMES, SPAN, TRACE, as_document, made, recorded
 
 WORDS = [
     "messages", "input", "output", "role", "content", "parts", "type", "text", "tool_calls", "tool_call", "function",
@@ -30,6 +34,10 @@ ATTRIBUTES = [
     "langsmith.span.kind", "langsmith.span.tags", "langsmith.metadata.usage_metadata", "logfire.msg_template",
     "logfire.span_type", "logfire.pending_parent_id", "logfire.tags", "events", "all_messages_events", "request_data",
     "response_data", "pydantic_ai.all_messages", "final_result", "operation.cost", "llm.cost.total", "error.type",
+    "langfuse.observation.type", "langfuse.observation.input", "langfuse.observation.usage_details",
+    "langfuse.observation.metadata", "langfuse.trace.metadata.a", "langfuse.trace.tags", "langfuse.observation.level",
+    "mlflow.spanType", "mlflow.spanInputs", "mlflow.chat.tokenUsage", "mlflow.chat.tools", "mlflow.traceTag.a",
+    "span.type", "user_prompt", "tool_input", "full_command", "cache_read_tokens", "request_id",
 ]  # fmt: skip
 
 texts = st.text(max_size=8) | st.sampled_from(WORDS)
@@ -51,7 +59,7 @@ span_dicts = st.fixed_dictionaries(
         "metadata": values,
         "extra": st.fixed_dictionaries(
             {"attributes": st.dictionaries(st.sampled_from(ATTRIBUTES), values, max_size=6) | values},
-            optional={"shape": values, "callback": values},
+            optional={"shape": values, "callback": values, "scope": st.just({"name": SCOPES[0]}) | values},
         )
         | values,
     },
@@ -72,7 +80,10 @@ def storable_attributes() -> st.SearchStrategy[dict[str, Any]]:
     return st.dictionaries(st.sampled_from(ATTRIBUTES), stored, max_size=8)
 
 
-@given(attributes=storable_attributes(), scope=st.sampled_from(["made", "logfire.openai", "pydantic-ai"]))
+@given(
+    attributes=storable_attributes(),
+    scope=st.sampled_from(["made", "logfire.openai", "pydantic-ai", "mlflow.x", SCOPES[0]]),
+)
 def test_any_attributes_become_storable_span_data(attributes: dict[str, Any], scope: str) -> None:
     (span,) = read_body(json.dumps(made(attributes, scope=scope)).encode())
     assert codec.loads(codec.dumps(span)) == span
@@ -122,3 +133,41 @@ def test_any_bytes_are_read_or_reported(body: bytes) -> None:
     problems: list[Unreadable] = []
     list(read_body(body, on_bad=problems.append))
     assert all(isinstance(error, Unreadable) for error in problems)
+
+
+LOG_ATTRIBUTES = [
+    "prompt", "prompt.id", "session.id", "user.id", "response", "request_id", "tool_use_id", "tool_name", "tool_input",
+    "duration_ms", "success", "error", "event.sequence", "gen_ai.input.messages", "gen_ai.output.messages",
+]  # fmt: skip
+LOG_NAMES = [
+    *(f"claude_code.{name}" for name in ("user_prompt", "api_request", "api_error", "assistant_response")),
+    *("claude_code.tool_result", "claude_code.tool_decision", "gen_ai.user.message", "gen_ai.choice"),
+    "gen_ai.client.inference.operation.details",
+]
+
+
+@given(
+    st.sampled_from(LOG_NAMES),
+    values,
+    st.dictionaries(st.sampled_from(LOG_ATTRIBUTES), values, max_size=8),
+    st.integers(0, 2**64 - 1),
+    st.booleans(),
+)
+def test_any_log_record_becomes_span_data(
+    name: str, body: Any, attributes: dict[str, Any], time: int, traced: bool
+) -> None:
+    ids = (TRACE, SPAN) if traced else ("", "")
+    record = LogRecord(name, time, *ids, storable(body), storable(attributes), "")
+    for span in pieces_of(record) if record.is_meaningful else ():
+        assert span["id"]
+        assert span["trace_id"]
+        assert codec.loads(codec.dumps(span)) == span
+        assert isinstance(OpenTelemetry().facts(span), SpanFacts)
+        assert codec.dumps(merge(span, span)) == codec.dumps(span)
+
+
+@given(values)
+def test_any_json_is_read_as_log_records_or_reported(document: Any) -> None:
+    body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": document}]}]}).encode()
+    for record in read_records(body, "the body"):
+        assert isinstance(record, LogRecord | Unreadable)

@@ -47,7 +47,7 @@ def facts_of(attributes: dict[str, Any], **more: Any) -> SpanFacts:
 def test_reads_role(attributes: dict[str, Any], name: str, role: str) -> None:
     facts = facts_of(attributes, name=name)
     assert facts.role == role
-    assert role == "llm" or facts.tokens is None
+    assert role == "llm" or facts.tokens is None or "embedding" in str(attributes).lower()
 
 
 @pytest.mark.parametrize(
@@ -433,3 +433,79 @@ def test_names_missing_fields() -> None:
     # Parts without text show that there was content, but not which.
     empty = json.dumps([{"role": "assistant", "parts": [{"type": "text"}]}])
     assert facts_of({**CHAT, "gen_ai.output.messages": empty}).has_content is False
+
+
+@pytest.mark.parametrize(
+    ("result", "content"),
+    [
+        ('"21C in Paris"', "21C in Paris"),
+        ('"a \\"quoted\\" word"', 'a "quoted" word'),
+        ('"unfinished', '"unfinished'),
+        ('{"type": "text", "value": "21C"}', "21C"),
+        ('{"type": "json", "value": {"t": 21}}', '{"t":21}'),
+        ('[{"text": "21C"}]', "21C"),
+        ('{"result": "21C"}', '{"result":"21C"}'),
+        ('{"blocks": [], "tool_name": "t", "raw_output": "21C", "is_error": false}', "21C"),
+    ],
+)
+def test_tool_results_have_no_wrapper(result: str, content: str) -> None:
+    facts = facts_of({"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.result": result})
+    assert facts.result is not None
+    assert (facts.result.content, facts.result.failed) == (content, False)
+
+
+def test_wrapped_error_is_a_failure() -> None:
+    result = '{"type": "error-text", "value": "no weather"}'
+    facts = facts_of({"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.result": result})
+    assert facts.result is not None
+    assert (facts.result.content, facts.result.failed) == ("no weather", True)
+
+
+def test_reads_parts_of_bedrock_gemini_and_vercel() -> None:
+    calls = [
+        {"toolUse": {"toolUseId": "c1", "name": "add", "input": {"a": 1}}},
+        {"functionCall": {"id": "c2", "name": "add", "args": {"a": 2}}},
+        {"type": "tool-call", "toolCallId": "c3", "toolName": "add", "input": {"a": 3}},
+        {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}},
+        {"text": "hi"},
+    ]
+    results = [
+        {"toolResult": {"toolUseId": "c1", "status": "error", "content": [{"text": "one"}]}},
+        {"functionResponse": {"id": "c2", "name": "add", "response": {"n": 2}}},
+        {"type": "tool-result", "toolCallId": "c3", "toolName": "add", "output": {"type": "text", "value": "three"}},
+    ]
+    facts = facts_of(
+        {
+            **CHAT,
+            "gen_ai.input.messages": json.dumps([{"role": "user", "content": results}]),
+            "gen_ai.output.messages": json.dumps([{"role": "assistant", "content": calls}]),
+        }
+    )
+    assert facts.generations[0].message["content"] == [
+        {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 1}},
+        {"type": "tool_use", "id": "c2", "name": "add", "input": {"a": 2}},
+        {"type": "tool_use", "id": "c3", "name": "add", "input": {"a": 3}},
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "text", "text": "hi"},
+    ]
+    assert facts.results == [
+        Result("c1", None, "one", True),
+        Result("c2", "add", '{"n":2}', None),
+        Result("c3", "add", "three", None),
+    ]
+
+
+def test_messages_without_sign_of_choices_are_one_answer() -> None:
+    parts = [
+        {"role": "assistant", "parts": [{"type": "text", "content": "I look."}]},
+        {"role": "assistant", "parts": [{"type": "tool_call", "id": "c", "name": "look", "arguments": {}}]},
+    ]
+    split = facts_of({**CHAT, "gen_ai.output.messages": json.dumps(parts), "gen_ai.response.finish_reasons": ["stop"]})
+    assert [generation.text for generation in split.generations] == ["I look."]
+    assert len(split.generations[0].message["content"]) == 2
+    for sign in (
+        {"gen_ai.response.finish_reasons": ["stop", "stop"]},
+        {"gen_ai.request.choice.count": 2},
+    ):
+        choices = facts_of({**CHAT, "gen_ai.output.messages": json.dumps(parts), **sign})
+        assert len(choices.generations) == 2

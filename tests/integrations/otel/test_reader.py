@@ -72,11 +72,11 @@ def test_folder_is_read_in_order_of_paths(tmp_path: Path) -> None:
 
 def test_skips_recorded_bodies_of_other_signals(tmp_path: Path) -> None:
     for number, (path, body) in enumerate(
-        [("/v1/metrics", b"\x0a\x02\x10\x01"), ("/v1/traces", ONE), ("/otel/v1/traces", TWO), ("/v1/logs", b"?")]
+        [("/v1/metrics", b"\x0a\x02\x10\x01"), ("/v1/traces", ONE), ("/otel/v1/traces", TWO), ("/v1/logs", b"\x0a\x00")]
     ):
         (tmp_path / f"{number}.body").write_bytes(body)
         (tmp_path / f"{number}.headers.json").write_text(json.dumps({"path": path, "method": "POST"}))
-    assert [path.name for path in files(tmp_path)] == ["1.body", "2.body"]
+    assert [path.name for path in files(tmp_path)] == ["1.body", "2.body", "3.body"]
     assert list(read(tmp_path)) == PIECES
 
 

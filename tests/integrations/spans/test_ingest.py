@@ -554,3 +554,15 @@ async def test_imported_trace_is_not_archived(store: Store) -> None:
     await ingest(store).write(items(*runs))
 
     assert await seen(store) == before
+
+
+async def test_links_feedback_on_a_trace(store: Store) -> None:
+    trace = agent_trace()
+    early, late = (SpanFeedback(name, None, trace.runs[0]["trace_id"], name, score=1) for name in ("early", "late"))
+    await ingest(store).write([early])
+    (waiting,) = await store._backend.find(Find(Feedback))
+    await ingest(store).write([*items(*trace.runs), late])
+    row = (await rows_of(store, "llm_call"))[0]
+    assert waiting.thread_id is None
+    for feedback in await store._backend.find(Find(Feedback)):
+        assert (feedback.stitch_id, feedback.run_id, feedback.thread_id) == (None, row.run_id, row.thread_id)

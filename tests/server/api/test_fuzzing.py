@@ -30,7 +30,7 @@ from tests.server.api import agents
 from tests.server.api.test_tenancy import Theirs, fill
 from tests.server.serving import serving
 
-EXAMPLES = int(os.environ.get("LOCKSTITCH_FUZZ", "3"))
+EXAMPLES = int(os.environ.get("LOCKSTITCH_FUZZ", "2"))
 """Examples of each operation; by hand a hundred are worth their time."""
 
 

@@ -22,8 +22,11 @@ pytestmark = pytest.mark.anyio
 
 MARK = "SECRET-OF-B"
 
-OPEN = {"/healthz", "/readyz", "/metrics", "/info", "/api/v1/info", "/ok"}
+OPEN = {"/healthz", "/readyz", "/metrics", "/info", "/api/v1/info", "/api/public/health", "/ok"}
 """Routes without data of a project. They need no token."""
+
+LINKS = tuple(f"{prefix}/{name}/" for prefix in ("", "/api/v1", "/api/v2") for name in ("public", "attachments"))
+"""Routes that read one trace or one file by the secret in their URL. They need no token."""
 
 ADMINS = ("/api/sql", "/api/tokens", "/api/audit")
 
@@ -184,6 +187,10 @@ async def test_every_route_requires_a_token(door: Door) -> None:
         for operation in operations(door.schema):
             if operation.path in OPEN:
                 continue
+            if operation.path.startswith(LINKS):
+                answer = await door.call(operation, token, door.theirs.known)
+                assert answer.status_code in (401, 404, 422), str(operation)
+                continue
             answer = await door.call(operation, token, door.theirs.known)
             assert answer.status_code == 401, str(operation)
             assert MARK not in answer.text
@@ -196,7 +203,8 @@ async def test_every_route_requires_its_scope(door: Door) -> None:
     _, sends = await tokens.create("sends", ["ingest"])
     _, acts = await tokens.create("acts", ["read", "write"])
     for operation in operations(door.schema):
-        if not operation.path.startswith(("/api/", "/agent/")) or operation.path.startswith("/api/v1"):
+        others = ("/api/v1", "/api/v2", "/api/public")
+        if not operation.path.startswith(("/api/", "/agent/")) or operation.path.startswith(others):
             continue
         wrong = [sends]
         wrong.append(writes if operation.method == "get" else reads)

@@ -23,6 +23,7 @@ import httpx2
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from lockstitch.store import open_store
+from tests.docs.warm import warm_commands
 from tests.server.ingest.sending import PROTOBUF, run_of
 from tests.server.serving import serving
 
@@ -76,7 +77,7 @@ async def kill_again_and_again(folder: Path, kills: int, seed: int, senders: int
     sending = Sending(f"http://127.0.0.1:{port}")
     tasks = [asyncio.create_task(sending.send()) for _ in range(senders)]
     for _ in range(kills):
-        async with _server(path, port) as server:
+        async with running_server(path, port) as server:
             await asyncio.sleep(chance.uniform(0.05, 0.6))
             server.send_signal(signal.SIGKILL)
     # The last server runs in this process, because it is not killed.
@@ -102,11 +103,11 @@ async def kill_again_and_again(folder: Path, kills: int, seed: int, senders: int
 
 
 @asynccontextmanager
-async def _server(path: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
+async def running_server(path: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start a server and stop it at the end of the block."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "lockstitch", "--store", f"sqlite:///{path}", "serve", "--port", str(port)),
-        stdout=asyncio.subprocess.DEVNULL,
+        *(warm_commands() / "lockstitch", "--store", f"sqlite:///{path}", "serve", "--port", str(port)),
+        stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         env={**os.environ, "LOCKSTITCH_APP": ""},
     )
@@ -116,7 +117,8 @@ async def _server(path: Path, port: int) -> AsyncIterator[asyncio.subprocess.Pro
     finally:
         with suppress(ProcessLookupError):
             process.terminate()
-        await process.wait()
+        # The server itself has ended, and its port is free, when its output ends.
+        await process.communicate()
 
 
 async def answers(port: int, process: asyncio.subprocess.Process) -> None:

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 import httpx2
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from tests.integrations.langsmith import recorded as langsmith
 from tests.integrations.otel import bodies as otel
@@ -51,3 +54,22 @@ async def settled(http: httpx2.AsyncClient, seconds: float = 30.0) -> dict[str, 
             if queue["waiting"] == 0:
                 return queue
             await asyncio.sleep(0.01)
+
+
+def send_agent_spans(exporter: SpanExporter) -> None:
+    """Send the spans of an agent with one model call, as an application with OpenTelemetry's SDK does."""
+    provider = TracerProvider(resource=Resource({"service.name": "shop"}))
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    tracer = provider.get_tracer("shop")
+    with tracer.start_as_current_span("invoke_agent helper", attributes={"gen_ai.operation.name": "invoke_agent"}):
+        answer: dict[str, Any] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "openai",
+            "gen_ai.request.model": "gpt-5",
+            "gen_ai.usage.input_tokens": 100,
+            "gen_ai.usage.output_tokens": 10,
+            "gen_ai.response.finish_reasons": ["stop"],
+        }
+        with tracer.start_as_current_span("chat gpt-5", attributes=answer):
+            pass
+    provider.shutdown()

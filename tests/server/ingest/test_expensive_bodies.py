@@ -9,11 +9,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from lockstitch.integrations.body_reader import Reader
 from lockstitch.integrations.spans import ingest
 from lockstitch.integrations.spans.budget import Limits
 from lockstitch.model.side_records import IngestBody
 from lockstitch.server import Settings
-from lockstitch.server.ingest.body_reader import Reader
 from lockstitch.server.ingest.processor import ingest_running
 from lockstitch.server.ingest_buffer import IngestBuffer
 from lockstitch.store import Store

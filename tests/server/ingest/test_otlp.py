@@ -12,15 +12,12 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from lockstitch.store import Store
 from tests.integrations.importing import lens
 from tests.integrations.otel import bodies as otel
 from tests.integrations.test_fixtures import shows
-from tests.server.ingest.sending import PROTOBUF, settled
+from tests.server.ingest.sending import PROTOBUF, send_agent_spans, settled
 
 pytestmark = pytest.mark.anyio
 
@@ -34,25 +31,8 @@ def backend(request: pytest.FixtureRequest) -> str:
 async def test_sdk_exporter_sends_spans(
     store: Store, url: str, http: httpx2.AsyncClient, compression: Compression
 ) -> None:
-    def work() -> None:
-        provider = TracerProvider(resource=Resource({"service.name": "shop"}))
-        exporter = OTLPSpanExporter(endpoint=f"{url}/v1/traces", compression=compression)
-        provider.add_span_processor(BatchSpanProcessor(exporter))
-        tracer = provider.get_tracer("shop")
-        with tracer.start_as_current_span("invoke_agent helper", attributes={"gen_ai.operation.name": "invoke_agent"}):
-            answer: dict[str, Any] = {
-                "gen_ai.operation.name": "chat",
-                "gen_ai.provider.name": "openai",
-                "gen_ai.request.model": "gpt-5",
-                "gen_ai.usage.input_tokens": 100,
-                "gen_ai.usage.output_tokens": 10,
-                "gen_ai.response.finish_reasons": ["stop"],
-            }
-            with tracer.start_as_current_span("chat gpt-5", attributes=answer):
-                pass
-        provider.shutdown()
-
-    await asyncio.to_thread(work)
+    exporter = OTLPSpanExporter(endpoint=f"{url}/v1/traces", compression=compression)
+    await asyncio.to_thread(send_agent_spans, exporter)
     assert (await settled(http))["quarantine"] == []
     rows = await lens(store)
     assert [(run["status"], run["total_tokens"]) for run in rows["agent_runs"]] == [("success", 110)]
@@ -77,7 +57,27 @@ async def test_formats_and_encodings_are_accepted(
     await shows(store, "otel", "pydantic_ai")
 
 
-async def test_metrics_and_logs_are_discarded(http: httpx2.AsyncClient) -> None:
+@pytest.mark.parametrize("path", ["/v1/logs", "/otel/v1/logs", "/api/public/otel/v1/logs"])
+async def test_log_records_complete_their_spans(store: Store, http: httpx2.AsyncClient, path: str) -> None:
+    folder = otel.FIXTURES.parent / "logs" / "claude_code"
+    for url, name in ((path, "logs"), ("/v1/traces", "traces")):
+        answer = await http.post(url, headers=PROTOBUF, content=(folder / f"{name}.body").read_bytes())
+        assert (answer.status_code, answer.content) == (200, b"")
+    assert (await settled(http))["quarantine"] == []
+    rows = await lens(store)
+    assert [call["llm_output_text"] for call in rows["llm_calls"]] == ["I look.", "It is 21C in Paris."]
+    assert [run["total_tokens"] for run in rows["agent_runs"]] == [2 * 1290]
+
+
+async def test_unreadable_logs_are_rejected(http: httpx2.AsyncClient) -> None:
+    answer = await http.post("/v1/logs", headers={"content-type": "application/json"}, content=b"{")
+    assert (answer.status_code, answer.json()["code"]) == (400, 3)
+    bad = b'{"resourceLogs": []}\n{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}]}]}]}\n{'
+    answer = await http.post("/v1/logs", headers={"content-type": "application/json"}, content=bad)
+    assert answer.json()["partialSuccess"]["rejectedLogRecords"] == "1"
+
+
+async def test_metrics_and_other_logs_are_discarded(http: httpx2.AsyncClient) -> None:
     for path in ("/v1/metrics", "/v1/logs"):
         answer = await http.post(path, headers=PROTOBUF, content=b"\x0a\x00")
         assert (answer.status_code, answer.content) == (200, b"")

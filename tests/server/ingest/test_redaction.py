@@ -173,6 +173,8 @@ ATTRIBUTES = {
     "langsmith.metadata.client_secret": WORD,
     "langsmith.metadata.about": json.dumps({"password": WORD, "a": 1}),
     "metadata": json.dumps({"auth": WORD, "b": 2}),
+    "langfuse.trace.metadata.client_secret": json.dumps(WORD),
+    "langfuse.observation.metadata": json.dumps({"password": WORD, "c": 3}),
     "input.value": SECRET,
     "gen_ai.prompt": json.dumps({"messages": [{"role": "user", "content": SECRET}]}),
 }

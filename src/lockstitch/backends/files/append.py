@@ -1,6 +1,6 @@
 """Commits on files: compare-and-set of heads, deliveries, and the constraints that a database would enforce."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from lockstitch.model import (
     DailyMetric,
     Delivery,
     Json,
+    Record,
     Run,
     Stitch,
     Thread,
@@ -166,6 +167,11 @@ def take(transaction: Transaction, thread_id: UUID, delivery_id: UUID, position:
 
 def write_delivery(transaction: Transaction, delivery: Delivery) -> None:
     transaction.put(disk.delivery(delivery), format.encode_record(delivery))
+
+
+def encode(commit: Commit, records: Sequence[Record]) -> tuple[Commit, Sequence[Record]]:
+    """Return the commit and the side records of its new threads. The journal encodes them."""
+    return commit, records
 
 
 def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Receipt]:

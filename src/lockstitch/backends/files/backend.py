@@ -37,6 +37,7 @@ class FilesBackend:
     """
 
     archive_encoding: Literal["gzip", "none"] = "gzip"
+    encode = staticmethod(change.encode)
 
     def __init__(self, root: Path, clock: Clock) -> None:
         self._root = root
@@ -58,6 +59,15 @@ class FilesBackend:
             return receipts
 
         return await self._write(work)
+
+    async def append_encoded(self, rows: Any) -> None:
+        commit, records = rows
+
+        def work(transaction: Transaction) -> None:
+            change.append(transaction, commit, self._clock.now())
+            put.put(transaction, records)
+
+        await self._write(work)
 
     async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
         return await self._read(lambda folder: log.read(folder, thread_id, ranges))
@@ -180,6 +190,10 @@ class FilesBackend:
 
     def lens(self, name: str, *, blocking: bool = False) -> None:
         return None
+
+    async def version(self) -> bytes:
+        """Return the mark of the journal. It changes with each commit of any process."""
+        return await self._read(lambda folder: self._guard.journal.raw_mark())
 
     async def rebuild_projections(self) -> int:
         """Restore files from the journal, rewrite every projection, and return the number of threads that have some."""

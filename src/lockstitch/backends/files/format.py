@@ -1,11 +1,12 @@
 """File formats: one stitch as one JSON line, one record as one JSON document.
 
 The well-known keys come first: log_id (counted within the file), agent_uuid, run_id, timestamp, step_number,
-action_type, action_data, messages_count, estimated_tokens, duration_ms. The other fields of a stitch follow. A
-response's content and a tool's result are in action_data, and the message is rebuilt from them. If that would not
-restore the same stitch (an unusual message, or data with conflicting names), separate keys contain the whole message or
-data. Three keys of action_data repeat content of another line, for readers of the file: user_message, final_response
-and the input of a tool. `decode_stitch` ignores them.
+action_type, action_data, messages_count, estimated_tokens, duration_ms. The other fields of a stitch follow. Each type
+of error has the action_type `error`, and action_data has the type. A response's content and a tool's result are in
+action_data, and the message is rebuilt from them. If that would not restore the same stitch (an unusual message, or
+data with conflicting names), separate keys contain the whole message or data. Three keys of action_data repeat content
+of another line, for readers of the file: user_message, final_response and the input of a tool. `decode_stitch` ignores
+them.
 """
 
 from base64 import b64decode, b64encode
@@ -14,10 +15,27 @@ from datetime import datetime
 from typing import Any, Final, TypeVar, cast
 from uuid import UUID
 
-from lockstitch.model import Archive, Blob, ColumnKind, Json, Record, Stitch, codec, columns, format_time, parse_time
+from lockstitch.model import (
+    ERROR_TYPES,
+    Archive,
+    Blob,
+    ColumnKind,
+    Json,
+    Record,
+    Stitch,
+    codec,
+    columns,
+    format_time,
+    parse_time,
+)
+from lockstitch.model.stitch import answering_model
 
-_ACTIONS: Final = {"llm_call": "api_response_received", "tool_call": "tool_execution"}
-_TYPES: Final = {action: type for type, action in _ACTIONS.items()}
+_ACTIONS: Final = {
+    "llm_call": "api_response_received",
+    "tool_call": "tool_execution",
+    **dict.fromkeys(ERROR_TYPES, "error"),
+}
+_TYPES: Final = {"api_response_received": "llm_call", "tool_execution": "tool_call"}
 
 _USAGE: Final = (
     ("input_tokens", "input_tokens"),
@@ -32,6 +50,7 @@ _PLACE: Final = ("lane", "parent_id", "child_id", "reply_to", "call_index", "cal
 _IDS: Final = frozenset({"lane", "parent_id", "child_id", "previous_id"})
 _OF_RESPONSE: Final = frozenset({"stop_reason", "usage", "content"})
 _OF_TOOL: Final = frozenset({"tool_name", "tool_use_id", "input", "result", "success", "execution_time_ms"})
+_OF_ERROR: Final = frozenset({"stitch_type"})
 _OF_RUN: Final = {"run_started": frozenset({"user_message"}), "run_completed": frozenset({"final_response"})}
 _FIELDS: Final = tuple(name for name, _ in columns(Stitch))
 _NONE: Final[frozenset[str]] = frozenset()
@@ -72,8 +91,10 @@ def encode_stitch(stitch: Stitch, number: int, repeated: Json | None = None) -> 
 def decode_stitch(line: bytes) -> Stitch:
     """Return the stitch of a line that `encode_stitch` wrote."""
     values: Json = codec.loads(line)
-    kind = values.get("type") or _TYPES.get(values["action_type"], values["action_type"])
     action_data = cast("Json", values["action_data"])
+    kind = values.get("type") or _TYPES.get(values["action_type"], values["action_type"])
+    if kind == "error":
+        kind = str(action_data["stitch_type"])
     usage = cast("Json", values.get("usage") or {})
     name, call_id, status = values.get("name"), values.get("call_id"), values.get("status")
     message = values.get("message")
@@ -91,6 +112,8 @@ def decode_stitch(line: bytes) -> Stitch:
             if isinstance(content, dict):
                 content = values.get("result_text") or codec.dumps(content).decode()
             message = _result(call_id, content, bool(action_data["success"]))
+    elif kind in ERROR_TYPES:
+        selected = _OF_ERROR
     elif kind in _OF_RUN:
         selected = _OF_RUN[kind]
     data = values.get("data")
@@ -103,6 +126,7 @@ def decode_stitch(line: bytes) -> Stitch:
         **{name: _id(values.get(name)) if name in _IDS else values.get(name) for name in _PLACE},
         "step_number": values["step_number"],
         "name": name,
+        "model": answering_model(kind, name, data),
         "call_id": call_id,
         "status": status,
         "message": message,
@@ -146,6 +170,8 @@ def _parts(stitch: Stitch) -> tuple[Json, Json]:
         "usage": usage or None,
         "message": message,
     }
+    if stitch.type in ERROR_TYPES:
+        return _with_data({"stitch_type": stitch.type}, _OF_ERROR, stitch.data, beside)
     return _with_data({}, _OF_RUN.get(stitch.type, _NONE), stitch.data, beside)
 
 

@@ -22,6 +22,7 @@ from lockstitch.model.statistics import (
     UsageRow,
     latency,
     outline,
+    run_group,
     sum_usage,
 )
 
@@ -112,6 +113,7 @@ def _chosen(folder: Folder, stats_filter: StatsFilter) -> Iterator[tuple[Thread,
                 and not late
                 and stats_filter.agent in (None, run.agent)
                 and stats_filter.status in (None, run.status)
+                and (stats_filter.groups is None or run_group(run, head.project) in stats_filter.groups)
             ):
                 yield head, run
 
@@ -156,7 +158,7 @@ def _shares(folder: Folder, run: Run) -> list[_Share]:
     usage_row = _of_run(run)
     calls: defaultdict[str | None, list[UsageRow]] = defaultdict(list)
     for stitch in tables.stitches_of_run(folder, run):
-        if stitch.type == "llm_call":
+        if stitch.type == "llm_call" or (stitch.type == "span" and stitch.input_tokens is not None):
             calls[stitch.name or run.model].append(_of_call(stitch))
     sums = {model: sum_usage(rows) for model, rows in calls.items()}
     value = sum_usage(sums.values())

@@ -52,6 +52,7 @@ class PostgresBackend:
     """One database that many processes use. It connects at the first operation."""
 
     archive_encoding: Literal["gzip", "none"] = "none"
+    encode = staticmethod(bulk.encode)
 
     def __init__(self, url: str, clock: Clock) -> None:
         self._clock = clock
@@ -84,6 +85,12 @@ class PostgresBackend:
         if makes_work(commit, receipts, self._clock.now()):
             self._notifier.notify_ready()
         return receipts
+
+    async def append_encoded(self, rows: Any) -> None:
+        encoded: bulk.EncodedThreads = rows
+        await self._pool.run(lambda connection: bulk.write_encoded(connection, self._dialect, encoded))
+        for thread_id, position in encoded.positions.items():
+            self._notifier.notify(thread_id, position)
 
     async def extend(self, extension: Extension) -> None:
         shown = self._pool.address.shown

@@ -119,7 +119,8 @@ _FIGURES = {
     f"WHEN jsonb_typeof({_COST} -> 'total_cost') = 'number' "
     f"THEN round(least(({_COST} -> 'total_cost')::numeric, 1e15) * 10000000000) END",
     "elapsed": "(r.completed_at - r.started_at)",
-    "shown_id": "coalesce(r.foreign_id, r.id::text)",
+    "shown_id": "r.shown_id",
+    "run_group": "nullif(lockstitch.safe_jsonb(r.state) ->> 'group', '')",
     "told": "(SELECT jsonb_build_array(d.safe -> 'cost', d.safe -> 'first_token_ms', d.safe -> 'purpose', "
     "d.safe -> 'delay')::text FROM (SELECT lockstitch.safe_jsonb(s.data) AS safe) d)",
 }

@@ -2,25 +2,30 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from psycopg import AsyncRawCursor
 from psycopg import errors as pg
 
-from lockstitch.backend import Find, Receipt
+from lockstitch.backend import Commit, Find, Receipt
 from lockstitch.backends.postgres.connection import Connection, bind
 from lockstitch.backends.postgres.dialect import SCHEMA
+from lockstitch.backends.postgres.dialect import dialect as postgres_dialect
 from lockstitch.backends.sql import operations
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.operations import NewThread, choosing, claim_thread, claimed_threads
 from lockstitch.backends.sql.queries import Rows, Script, Statement
-from lockstitch.errors import Refused
-from lockstitch.model import Record, Run, Stitch, Thread, columns
+from lockstitch.errors import Conflict, Refused
+from lockstitch.model import ColumnKind, Record, Run, Stitch, SystemClock, Thread, columns
 from lockstitch.model.worker import ClaimRequest
 
 MANY = 50
 """Number of records above which COPY is faster than statements."""
+
+_BLOCK = 1 << 17
+"""Bytes of COPY text after which other tasks get their turn."""
 
 BREATH = 500
 """Number of rows after which other tasks get their turn."""
@@ -58,6 +63,74 @@ async def begin(connection: Connection, dialect: Dialect, new: Sequence[NewThrea
                 names = [name for name, _ in columns(kind) if name != "log_id"]
                 await _copy(connection, dialect, records, f"{SCHEMA}.{kind.table}", names)
     return [new_thread.receipt for new_thread in new]
+
+
+class EncodedThreads(NamedTuple):
+    """New threads with their runs, stitches and side records, in the text form of COPY."""
+
+    tables: list[tuple[type[Record], bytes]]
+    positions: dict[UUID, int]
+    """The last position of each thread."""
+
+
+def encode(commit: Commit, records: Sequence[Record]) -> EncodedThreads | None:
+    """Return the rows of new threads and of their side records, for `write_encoded`."""
+    new = operations.new_threads_only(commit)
+    if new is None:
+        return None
+    kinds: tuple[Sequence[Record], ...] = (
+        [head for head, _ in new],
+        [run for _, change in new for run in change.new_runs],
+        [stitch for _, change in new for stitch in change.stitches],
+        records,
+    )
+    tables = [(type(rows[0]), _copy_text(rows)) for rows in kinds if rows]
+    return EncodedThreads(tables, {head.id: head.position for head, _ in new})
+
+
+def _copy_text(records: Sequence[Record]) -> bytes:
+    encoding = _encoding()
+    left_out = frozenset({"log_id"})
+    kinds = [column.kind for column in columns(type(records[0])) if column.name not in left_out]
+    # Only these can have characters that COPY escapes.
+    texts = [index for index, kind in enumerate(kinds) if kind in (ColumnKind.TEXT, ColumnKind.JSON)]
+    lines: list[str] = []
+    for record in records:
+        row = encoding.row(record, left_out)
+        for index in texts:
+            if row[index] is not None:
+                row[index] = _escaped(row[index])
+        lines.append("\t".join("\\N" if value is None else value for value in row))
+    lines.append("")
+    return "\n".join(lines).encode()
+
+
+def _escaped(text: str) -> str:
+    text = text.replace("\\", "\\\\")
+    if text.isprintable():
+        return text
+    return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+
+
+@lru_cache(maxsize=1)
+def _encoding() -> Dialect:
+    """Return a dialect to encode values. Its clock is not used."""
+    return postgres_dialect(SystemClock())
+
+
+async def write_encoded(connection: Connection, dialect: Dialect, encoded: EncodedThreads) -> None:
+    """Write the rows of `encode` in one transaction. Raises `Conflict` if one of the ids exists."""
+    try:
+        async with connection.steps():
+            for kind, text in encoded.tables:
+                names = [name for name, _ in columns(kind) if name != "log_id"]
+                parts = {"into": f"{SCHEMA}.{kind.table}", "columns": ", ".join(names)}
+                sql, _, _ = bind(dialect.statement("copy", {}, **parts))
+                async with AsyncRawCursor(connection) as cursor, cursor.copy(sql) as copy:
+                    for start in range(0, len(text), _BLOCK):
+                        await copy.write(text[start : start + _BLOCK])
+    except pg.UniqueViolation as exc:
+        raise Conflict("Another writer has stored one of these traces.") from exc
 
 
 async def _copy(

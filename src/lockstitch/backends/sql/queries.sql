@@ -242,9 +242,9 @@ SELECT {groups}count(*), {sum}(CASE WHEN ending = 'failed' THEN 1 ELSE 0 END), {
 FROM chosen{grouping};
 
 -- name: usage_by_model
--- A run may use several models. Tokens are those of its calls. If the run counts more than its calls, for example
--- because they are archived, the difference goes to the run's own model. Thus the sums over models equal the sums over
--- runs. The cost of a run with one model is read without its calls.
+-- A run may use several models. Tokens are those of its calls and embeddings. If the run counts more than its calls, for
+-- example because they are archived, the difference goes to the run's own model. Thus the sums over models equal the
+-- sums over runs. The cost of a run with one model is read without its calls.
 WITH RECURSIVE {roots}chosen AS (
     SELECT r.id, coalesce(r.model, '') AS own, r.status AS ending, r.input_tokens, r.output_tokens,
            r.cache_read_tokens, r.cache_write_tokens, {run_parts} AS parts, {run_unpriced} AS unpriced{keys}
@@ -256,7 +256,8 @@ calls AS (
            {sum}(coalesce(s.cache_read_tokens, 0)) AS cache_read_tokens,
            {sum}(coalesce(s.cache_write_tokens, 0)) AS cache_write_tokens
     FROM chosen c JOIN stitches s ON s.run_id = c.id
-    WHERE s.type = 'llm_call' GROUP BY s.run_id, coalesce(s.name, c.own)),
+    WHERE s.type = 'llm_call' OR (s.type = 'span' AND s.input_tokens IS NOT NULL)
+    GROUP BY s.run_id, coalesce(s.name, c.own)),
 sums AS (
     SELECT id, count(*) AS models, {sum}(input_tokens) AS input_tokens, {sum}(output_tokens) AS output_tokens,
            {sum}(cache_read_tokens) AS cache_read_tokens, {sum}(cache_write_tokens) AS cache_write_tokens
@@ -268,7 +269,7 @@ told AS (
 prices AS (
     SELECT s.run_id AS id, coalesce(s.name, told.own) AS name, {call_parts} AS parts
     FROM told JOIN stitches s ON s.run_id = told.id
-    WHERE told.models > 1 AND s.type = 'llm_call'),
+    WHERE told.models > 1 AND (s.type = 'llm_call' OR (s.type = 'span' AND s.input_tokens IS NOT NULL))),
 priced AS (
     SELECT id, name, CASE WHEN count(parts) > 0 THEN {sum}(parts) END AS parts, count(*) - count(parts) AS unpriced
     FROM prices GROUP BY id, name),
@@ -332,8 +333,8 @@ ORDER BY r.started_at, r.id LIMIT 1;
 
 -- name: outline
 -- Reads neither message nor data, which are large. Of calls it reads a few values from data.
-SELECT {columns}, CASE WHEN s.type IN ({types}) THEN {told} END FROM stitches s WHERE s.run_id = :run_id
- ORDER BY s.position;
+SELECT {columns}, CASE WHEN s.type IN ({types}) OR s.input_tokens IS NOT NULL THEN {told} END
+  FROM stitches s WHERE s.run_id = :run_id ORDER BY s.position;
 
 -- name: size_of_thread
 SELECT

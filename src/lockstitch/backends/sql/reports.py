@@ -146,6 +146,11 @@ def _filters(dialect: Dialect, stats_filter: StatsFilter) -> tuple[str, dict[str
         marks, ids = dialect.among([dialect.encode_id(thread) for thread in stats_filter.threads])
         conditions.append(f"t.id IN ({marks})" if stats_filter.threads else "1 = 0")
         parameters |= ids
+    if stats_filter.groups is not None:
+        marks, names = dialect.among(list(stats_filter.groups), "run_group", ColumnKind.TEXT)
+        unnamed = "CASE WHEN r.source = 'native' THEN t.project ELSE 'default' END"
+        conditions.append(f"coalesce({{run_group}}, {unnamed}) IN ({marks})" if stats_filter.groups else "1 = 0")
+        parameters |= names
     return " AND ".join(conditions) or "1 = 1", parameters
 
 

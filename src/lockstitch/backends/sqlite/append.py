@@ -16,7 +16,7 @@ from lockstitch.backends.sql.operations import NewThread, head_columns
 from lockstitch.errors import Conflict
 from lockstitch.model import BlobUse, Run, Stitch, Thread, columns
 
-_REFERENCES = frozenset({"thread_id", "run_id", "previous_id", "log_id"})
+REFERENCES = frozenset({"thread_id", "run_id", "previous_id", "log_id"})
 """Fields of a stitch that are stored as row number or position, or that the table generates."""
 
 
@@ -71,7 +71,7 @@ def _add(
     tip, tip_position = tip_at
     encode_id, text = dialect.encode_id, _stitch_text(dialect)
     for stitch in stitches:
-        row = dialect.row(stitch, _REFERENCES)
+        row = dialect.row(stitch, REFERENCES)
         run_id = None if stitch.run_id is None else encode_id(stitch.run_id)
         previous_id = None if stitch.previous_id is None else encode_id(stitch.previous_id)
         previous = tip_position if previous_id == tip else _position(connection, dialect, previous_id)
@@ -107,7 +107,7 @@ def _stitch_text(dialect: Dialect) -> str:
     Its values: the row, the thread's number, twice the run, the previous position and id.
     """
     target = dialect.target(Stitch)
-    own = {name: target.values[name].replace(f":{name}", "?") for name, _ in columns(Stitch) if name not in _REFERENCES}
+    own = {name: target.values[name].replace(f":{name}", "?") for name, _ in columns(Stitch) if name not in REFERENCES}
     references = {
         "thread_no": "?",
         "run_no": target.values["run_no"].replace(":run_id", "?"),

@@ -38,6 +38,7 @@ from lockstitch.backends.sql.operations import (
     with_extension,
 )
 from lockstitch.backends.sql.queries import Rows, Script
+from lockstitch.backends.sqlite import bulk
 from lockstitch.backends.sqlite import query as search
 from lockstitch.backends.sqlite.append import begin, change
 from lockstitch.backends.sqlite.connection import connect, run, translate, uri_of
@@ -67,6 +68,7 @@ class SqliteBackend:
     """One SQLite file, or `:memory:` for a store that ends with its process."""
 
     archive_encoding: Literal["gzip", "none"] = "gzip"
+    encode = staticmethod(bulk.encode)
 
     def __init__(self, path: str, clock: Clock, *, synchronous: str = "FULL") -> None:
         self._path = path
@@ -100,6 +102,10 @@ class SqliteBackend:
         return await self._write(
             lambda: operations.commit(self._dialect, self._change, self._delete, commit, self._clock)
         )
+
+    async def append_encoded(self, rows: Any) -> None:
+        encoded: bulk.EncodedThreads = rows
+        await self._writer.run(lambda connection: bulk.write_encoded(connection, self._dialect, encoded), large=True)
 
     async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
         small = all(last is not None and last - first < SMALL for first, last in ranges)

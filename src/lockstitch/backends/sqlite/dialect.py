@@ -63,7 +63,8 @@ _FIGURES = {
     # In microseconds. The functions of SQLite have only milliseconds.
     "elapsed": "(strftime('%s', substr(r.completed_at, 1, 19)) - strftime('%s', substr(r.started_at, 1, 19))) "
     "* 1000000 + substr(r.completed_at, 21, 6) - substr(r.started_at, 21, 6)",
-    "shown_id": "coalesce(r.foreign_id, r.id)",
+    "shown_id": "r.shown_id",
+    "run_group": "nullif(json_extract(r.state, '$.group'), '')",
     "told": "json_extract(s.data, '$.cost', '$.first_token_ms', '$.purpose', '$.delay')",
 }
 

@@ -27,7 +27,7 @@ except ImportError:  # Windows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeGuard
 
 OVERRUN = 3
 """Exit code of a process that stopped itself at its time limit."""
@@ -106,7 +106,10 @@ def main() -> None:
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """Add the functions that views of lenses call, and `lockstitch_request`. It reads a view that lenses share."""
+    """Add the functions that views of lenses call, `lockstitch_request`, and functions of PostgreSQL.
+
+    `lockstitch_request` reads a view that lenses share.
+    """
 
     def request(stitch: str | None) -> str | None:
         sql = "SELECT request FROM temp.lens_model_requests WHERE stitch_id = ?"
@@ -115,6 +118,98 @@ def add_functions(connection: sqlite3.Connection) -> None:
 
     connection.create_function("lockstitch_unpacked", 1, _unpacked, deterministic=True)
     connection.create_function("lockstitch_request", 1, request)
+    for name, arguments, function in _POSTGRES_FUNCTIONS:
+        connection.create_function(name, arguments, function, deterministic=True)
+
+
+class _Literal(str):
+    """A number of a JSON text, with its digits unchanged."""
+
+    __slots__ = ()
+
+
+_KINDS = {dict: "object", list: "array", str: "string", _Literal: "number", bool: "boolean", type(None): "null"}
+
+
+def _is_object(value: "Any") -> "TypeGuard[dict[str, Any]]":
+    return isinstance(value, dict)
+
+
+def _is_array(value: "Any") -> "TypeGuard[list[Any]]":
+    return isinstance(value, list)
+
+
+def _parsed(text: "Any") -> "Any":
+    """Return the value of a JSON text. Raises `ValueError` if it is not JSON."""
+    if not isinstance(text, str):
+        # SQLite has no type for JSON: a number or NULL of a column is itself.
+        return None if text is None else _Literal(text)
+    return json.loads(text, parse_float=_Literal, parse_int=_Literal, parse_constant=_Literal)
+
+
+def _written(value: "Any") -> str:
+    """Return the JSON text of a parsed value, with its numbers unchanged."""
+    if isinstance(value, _Literal):
+        return value
+    if _is_object(value):
+        members = (f"{json.dumps(key, ensure_ascii=False)}: {_written(item)}" for key, item in value.items())
+        return f"{{{', '.join(members)}}}"
+    if _is_array(value):
+        return f"[{', '.join(map(_written, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _array_length(text: "Any") -> "int | None":
+    try:
+        value = _parsed(text)
+    except (ValueError, RecursionError):
+        return None
+    return len(value) if _is_array(value) else None
+
+
+def _typeof(text: "Any") -> "str | None":
+    if text is None:
+        return None
+    try:
+        return _KINDS[type(_parsed(text))]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _at(text: "Any", path: "tuple[Any, ...]") -> "Any":
+    """Return the parsed value at a path of keys and indexes, or None if there is none."""
+    try:
+        value = _parsed(text)
+        for step in path:
+            value = value[int(step)] if _is_array(value) else value[str(step)]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return None
+    return value
+
+
+def _extract_path(text: "Any", *path: "Any") -> "str | None":
+    value = _at(text, path)
+    return None if value is None else _written(value)
+
+
+def _extract_path_text(text: "Any", *path: "Any") -> "str | None":
+    value = _at(text, path)
+    return value if value is None or isinstance(value, str) else _written(value)
+
+
+_POSTGRES_FUNCTIONS = (
+    ("jsonb_array_length", 1, _array_length),
+    ("jsonb_typeof", 1, _typeof),
+    ("json_typeof", 1, _typeof),
+    ("jsonb_extract_path", -1, _extract_path),
+    ("json_extract_path", -1, _extract_path),
+    ("jsonb_extract_path_text", -1, _extract_path_text),
+    ("json_extract_path_text", -1, _extract_path_text),
+)
+"""Functions of PostgreSQL that statements of the documents use: name, number of arguments, function.
+
+They return NULL where PostgreSQL raises an error, for example for a text that is not JSON.
+"""
 
 
 def _unpacked(content: bytes) -> str:

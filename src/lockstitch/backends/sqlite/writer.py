@@ -47,6 +47,8 @@ class _Task:
     work: Work[Any]
     several: bool
     """True if several statements may have written before a `Conflict` is raised. Such work needs a savepoint."""
+    large: bool = False
+    """True if the work takes long. It then runs in another thread."""
     future: asyncio.Future[Any] | None = None
     settled: bool = False
 
@@ -64,13 +66,13 @@ class GroupCommitWriter:
         self._last: Callable[[], object] = _nobody
         self._in_a_row = 0
 
-    async def run(self, work: Work[T], *, several: bool = True) -> T:
+    async def run(self, work: Work[T], *, several: bool = True, large: bool = False) -> T:
         """Return the result of `work` once it is durable.
 
         If the caller is cancelled, the work is either dropped or finished when `CancelledError` is raised.
         """
         caller = asyncio.current_task()
-        if self._last() is caller and self._in_a_row < IN_A_ROW and not self._scheduled:
+        if self._last() is caller and self._in_a_row < IN_A_ROW and not self._scheduled and not large:
             self._in_a_row += 1
             outcomes = self._commit_at_once([_Task(work, several)])
             if outcomes is not None:
@@ -79,7 +81,7 @@ class GroupCommitWriter:
         self._in_a_row = 0
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        task = _Task(work, several, future)
+        task = _Task(work, several, large, future)
         self._waiting.append(task)
         self._schedule(loop)
         try:
@@ -118,7 +120,9 @@ class GroupCommitWriter:
 
     def _commit_at_once(self, batch: list[_Task]) -> list[Any] | None:
         """Commit on this thread. Return None if it would take too long. Nothing was started then."""
-        if self._average >= SLOW_COMMIT or not self.lock.acquire(blocking=False):
+        if self._average >= SLOW_COMMIT or any(task.large for task in batch):
+            return None
+        if not self.lock.acquire(blocking=False):
             return None
         try:
             return self._commit(batch)

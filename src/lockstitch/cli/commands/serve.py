@@ -11,7 +11,7 @@ from rich.text import Text
 from lockstitch.cli.options import examples, later
 from lockstitch.cli.render.output import TableColumn, one_line, time
 from lockstitch.cli.session import now, session_of
-from lockstitch.errors import missing_extra
+from lockstitch.errors import Refused, missing_extra
 from lockstitch.model import Json
 from lockstitch.model.side_records import Token
 from lockstitch.store.tables import SCOPES
@@ -125,6 +125,7 @@ def _row(token: Token) -> list[str | Text]:
         "lockstitch serve",
         "lockstitch serve --app shop:app --port 9000",
         "lockstitch serve --host 0.0.0.0 --host-name agents.example.org",
+        "lockstitch serve --otlp-grpc 4317",
         "lockstitch serve --demo",
     )
 )
@@ -132,6 +133,14 @@ def serve(
     context: typer.Context,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, metavar="N", help="The port. 0 chooses a free one.")] = 8765,
+    otlp_grpc: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[ADDRESS:]PORT",
+            help="Also accept OTLP over gRPC. Default address: that of --host.",
+            show_default=False,
+        ),
+    ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Require tokens, also on loopback.")] = False,
     host_name: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="An allowed host name, for example behind a proxy.")
@@ -160,7 +169,7 @@ def serve(
     The pages are at /, the JSON API is under /api, and LangSmith and OpenTelemetry clients use their usual paths. On
     loopback, no token is required. Any other address requires tokens: `lockstitch token create`. With --app, this
     process also executes the threads of the agents, unless --no-work leaves them to workers. On SIGTERM or Ctrl-C the
-    server stops accepting requests, finishes current ones and exits.
+    server stops accepting requests, finishes current ones and exits. --otlp-grpc needs the extra grpc.
     """
     try:
         from lockstitch.cli.services.serve import Service
@@ -180,10 +189,25 @@ def serve(
         concurrency=concurrency,
         sql_force=force_sql,
     )
-    service = Service(session, settings, host=host, port=port, grace=grace, demo=demo)
+    grpc_address = None if otlp_grpc is None else _address(otlp_grpc, host)
+    service = Service(session, settings, host=host, port=port, grace=grace, demo=demo, grpc_address=grpc_address)
     left = asyncio.run(service.serve())
     if left:
         raise typer.Exit(left)
+
+
+def _address(text: str, host: str) -> tuple[str, int]:
+    """Return the address and the port in `[ADDRESS:]PORT`. `host` is the default address."""
+    address, _, port = text.rpartition(":")
+    address = address or host
+    if ":" in address:
+        # Only brackets distinguish the port from the last part of an IPv6 address.
+        address = (
+            address[1:-1] if text.startswith("[") and address.endswith("]") else address if address == host else ""
+        )
+    if not address or not port.isdecimal() or int(port) > 65_535:
+        raise Refused(f"--otlp-grpc {text!r} is not valid. Use a port or address:port, such as 4317 or [::1]:4317.")
+    return address, int(port)
 
 
 @app.command(epilog=examples("lockstitch demo", "lockstitch demo --model anthropic:claude-sonnet-5"))

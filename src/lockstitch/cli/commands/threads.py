@@ -128,7 +128,7 @@ def _show_list(session: Session, overviews: Sequence[Overview], *, projects: boo
                 status_of(row.thread),
                 f"{row.runs:,}",
                 cost(row.total_cost),
-                age(row.thread.updated_at, moment),
+                age(row.thread.active_at, moment),
                 _agent(row.thread),
                 Text(name_of(row.thread)),
                 *([Text(reason, style="red")] if any(reasons) else []),

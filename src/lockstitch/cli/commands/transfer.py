@@ -30,13 +30,16 @@ _SHOWN: Final = 20
     epilog=examples(
         "lockstitch import langsmith exports/",
         "lockstitch import otel traces.jsonl",
+        "lockstitch import langfuse export.csv",
         "curl … | lockstitch import langsmith -",
         "lockstitch import bundle customer-42.zip",
     ),
 )
 def import_(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="langsmith|otel|bundle", help="The format.", show_default=False)],
+    source: Annotated[
+        str, typer.Argument(metavar="langsmith|otel|langfuse|bundle", help="The format.", show_default=False)
+    ],
     path: Annotated[str, typer.Argument(metavar="PATH", help="A file, a folder, or - for stdin.", show_default=False)],
     replace: Annotated[
         bool,
@@ -49,7 +52,7 @@ def import_(
     """Import traces. Traces that are already stored are completed, not duplicated.
 
     A folder is imported file by file. Each file is committed before the next one is read, and a file that fails does
-    not affect the other files. The content of a file decides its format: JSON, JSONL, request bodies or Parquet,
+    not affect the other files. The content of a file decides its format: JSON, JSONL, CSV, request bodies or Parquet,
     compressed or not. Values in metadata that look like secrets are replaced by [redacted]. The report lists items that
     could not be read or written. A bundle is a file from `export --thread`.
     """

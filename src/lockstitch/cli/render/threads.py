@@ -202,7 +202,7 @@ def rows(
                 f"{thread.position:,}",
                 f"{len(node.children):,}" if node.children else "",
                 cost(node.overview.total_cost),
-                age(thread.updated_at, now),
+                age(thread.active_at, now),
                 f"{thread.kind} {one_line(thread.agent)}".strip(),
                 Text(name_of(thread)),
                 Text(waits_since(thread, now), style="yellow"),
@@ -211,7 +211,12 @@ def rows(
 
 
 def name_of(thread: Thread) -> str:
-    """Return the key of a thread, else its title, else its goal."""
+    """Return the key of a thread, else its title, else its goal.
+
+    The key of an imported trace is mostly the id of the trace, so its title and its agent come first.
+    """
+    if thread.kind == "trace":
+        return one_line(thread.title or thread.agent or thread.key)
     return one_line(thread.key or thread.title or thread.goal)
 
 

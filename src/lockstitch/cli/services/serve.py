@@ -1,23 +1,25 @@
-"""`Service`: one server process with its socket, store and app."""
+"""`Service`: one server process with its sockets, store and app."""
 
+import asyncio
 import ipaddress
 import signal
 import socket
 import sys
 import tempfile
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from rich.text import Text
+from starlette.types import ASGIApp
 
 from lockstitch.agents import App
 from lockstitch.cli import stdio
 from lockstitch.cli.exit_codes import ExitCode
 from lockstitch.cli.session import Session
-from lockstitch.errors import LockstitchError, Refused
+from lockstitch.errors import LockstitchError, Refused, missing_extra
 from lockstitch.server import Settings, create_app
 from lockstitch.server.connections import Connections, room_for_connections
 from lockstitch.server.middleware import logging_to
@@ -25,15 +27,29 @@ from lockstitch.server.state import ServerState, server_state_of_app
 from lockstitch.store import Store, open_store
 from lockstitch.store.open import redacted_url
 
+if TYPE_CHECKING:
+    from lockstitch.server.otlp_grpc import GrpcEndpoint
+
 
 class Service:
     """Serves until a signal stops it."""
 
-    def __init__(self, session: Session, settings: Settings, *, host: str, port: int, grace: float, demo: bool) -> None:
+    def __init__(
+        self,
+        session: Session,
+        settings: Settings,
+        *,
+        host: str,
+        port: int,
+        grace: float,
+        demo: bool,
+        grpc_address: tuple[str, int] | None = None,
+    ) -> None:
         self._session = session
         self._settings = settings
         self._host = host
         self._port = port
+        self._grpc_address = grpc_address
         self._grace = grace
         self._demo = demo
         self._url = session.url
@@ -43,9 +59,13 @@ class Service:
     async def serve(self) -> int:
         """Serve and return the exit code after the shutdown."""
         with self._listen() as listener, logging_to(sys.stderr):
-            return await self._serve(listener)
+            async with AsyncExitStack() as stack:
+                endpoint = self._listen_for_grpc()
+                if endpoint is not None:
+                    await stack.enter_async_context(endpoint)
+                return await self._serve(listener, endpoint)
 
-    async def _serve(self, listener: socket.socket) -> int:
+    async def _serve(self, listener: socket.socket, endpoint: "GrpcEndpoint | None") -> int:
         async with self._opened() as (store, app):
             settings = await self._checked(store)
             if app is not None:
@@ -64,8 +84,8 @@ class Service:
                 lifespan="on",
                 timeout_graceful_shutdown=max(1, round(self._grace)),
             )
-            server = _Server(config, self)
-            self._announce(listener, settings)
+            server = _Server(config, self, served, endpoint)
+            self._announce(listener, endpoint, settings)
             await server.serve(sockets=[listener])
             if app is not None:
                 await app.close()
@@ -97,6 +117,21 @@ class Service:
             raise ListeningFailed(f"Cannot listen on {self._host}:{self._port}: {strerror}.") from exc
         return listener
 
+    def _listen_for_grpc(self) -> "GrpcEndpoint | None":
+        if self._grpc_address is None:
+            return None
+        try:
+            from lockstitch.server.otlp_grpc import GrpcEndpoint
+        except ModuleNotFoundError as exc:
+            raise missing_extra(exc, "--otlp-grpc", "grpc") from exc
+        host, port = self._grpc_address
+        try:
+            return GrpcEndpoint(host, port, self._settings)
+        except OSError as exc:
+            raise ListeningFailed(
+                f"Cannot listen on {host}:{port} for gRPC. Another process may use the port."
+            ) from exc
+
     @asynccontextmanager
     async def _opened(self) -> AsyncGenerator[tuple[Store, App | None]]:
         """Open the store and load the app. A demo uses its own app and a store in a temporary folder."""
@@ -115,28 +150,27 @@ class Service:
                 yield store, app
 
     async def _checked(self, store: Store) -> Settings:
-        """Return the settings for the address. Raises `Refused` if tokens are required and none exists."""
-        if _is_loopback(self._host) and not self._settings.tokens_needed:
+        """Return the settings for the addresses. Raises `Refused` if tokens are required and none exists."""
+        hosts = [self._host, *([self._grpc_address[0]] if self._grpc_address else [])]
+        public = next((host for host in hosts if not _is_loopback(host)), None)
+        if public is None and not self._settings.tokens_needed:
             return self._settings
         if not await store.tokens.any_valid():
-            where = (
-                "--tokens"
-                if _is_loopback(self._host)
-                else f"Listening on {self._host}, which other machines can reach,"
-            )
+            where = "--tokens" if public is None else f"Listening on {public}, which other machines can reach,"
             raise Refused(f"{where} needs a token. Create one with `lockstitch token create NAME --scope admin`.")
         return replace(self._settings, tokens_needed=True)
 
-    def _announce(self, listener: socket.socket, settings: Settings) -> None:
+    def _announce(self, listener: socket.socket, endpoint: "GrpcEndpoint | None", settings: Settings) -> None:
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         out = self._session.out
         if out.as_json:
-            out.json(
-                {"event": "serves", "url": url, "store": redacted_url(self._url), "tokens": settings.tokens_needed}
-            )
+            facts = {"event": "serves", "url": url, "store": redacted_url(self._url), "tokens": settings.tokens_needed}
+            out.json({**facts, "otlp_grpc": endpoint.address} if endpoint else facts)
         else:
             out.cropped(Text(f"Serving {redacted_url(self._url)} at {url}"))
+            if endpoint:
+                out.cropped(Text(f"Accepting OTLP over gRPC at {endpoint.address}"))
         stdio.flush()
 
 
@@ -147,9 +181,28 @@ class ListeningFailed(LockstitchError):
 class _Server(uvicorn.Server):
     """Stops at the first signal, exits at once at the second, and does not raise the signal again."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, served: ASGIApp, endpoint: "GrpcEndpoint | None"
+    ) -> None:
         super().__init__(config)
         self._service = service
+        self._served = served
+        self._endpoint = endpoint
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._endpoint is not None and not self.should_exit:
+            await self._endpoint.start(self._served)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._endpoint is not None:
+            # Before the lifespan ends, because calls need the store.
+            stopping = asyncio.create_task(self._endpoint.stop(self.config.timeout_graceful_shutdown))
+            while not stopping.done() and not self.force_exit:
+                await asyncio.wait([stopping], timeout=0.1)
+            await self._endpoint.stop()
+            await stopping
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         if sig == signal.SIGINT:

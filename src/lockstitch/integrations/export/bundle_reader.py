@@ -34,6 +34,7 @@ from lockstitch.model import (
     LiveDelta,
     Record,
     Run,
+    ShareLink,
     Stitch,
     Thread,
     as_id,
@@ -59,9 +60,9 @@ _ID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _NAME: Final = "[A-Za-z0-9_][A-Za-z0-9_.,~-]{0,199}"
 
 _SIDE_RECORDS: Final[Mapping[str, type[Record]]] = {
-    kind.table: kind for kind in OWNED_BY_THREAD if kind is not LiveDelta
+    kind.table: kind for kind in OWNED_BY_THREAD if kind not in (LiveDelta, ShareLink)
 }
-"""The side records of a thread by folder name. Live text is never part of a bundle."""
+"""The side records of a thread by folder name. Live text and share links are never part of a bundle."""
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -1,7 +1,8 @@
 """`export_run`: a run as a list of LangSmith run objects, the root first.
 
-An imported trace is exported with its original span data, except redacted values and the format of times. A native run
-becomes a chain with its model calls and tools as children, and team members as nested chains.
+An imported LangSmith trace is exported with its original span data, except redacted values and the format of times.
+`otel_runs` exports an OpenTelemetry trace. A native run becomes a chain with its model calls and tools as children, and
+team members as nested chains.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,6 +45,11 @@ _NAMES: Final = {
 async def export_run(store: Store, ref: str) -> list[Json]:
     """Return a run and its descendants as LangSmith runs, by its id or its id in the source. Raises `NotFound`."""
     run = await find_run(store, ref)
+    if run.source == "otel":
+        # Only these runs need the code of the other integration.
+        from lockstitch.integrations.langsmith.otel_runs import runs_of_trace
+
+        return runs_of_trace(run, await store.log(run.id))
     if run.source != "native":
         log = await store.log(run.id)
         return sorted((exported_span(stitch.data) for stitch in log if stitch.data.get("id")), key=_place)

@@ -8,6 +8,8 @@ versions fill only one of them, so the larger value is used.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Literal
 
 from lockstitch.integrations.langsmith.answers import (
@@ -55,6 +57,7 @@ _OUTPUT = (
     "candidatesTokenCount",
     "eval_count",
 )
+_EITHER = (*_INPUT, *_OUTPUT)
 _TOTAL = ("total_tokens", "totalTokens", "total_token_count", "totalTokenCount")
 _DETAILS = (
     "input_token_details",
@@ -76,7 +79,7 @@ _THOUGHTS = ("thoughts_token_count", "thoughtsTokenCount")
 def tokens_of(usage: Any) -> TokenCounts | None:
     """Return the four counts of one usage object, or None if it has neither input nor output counts."""
     value = as_object(usage)
-    if not any(count(value.get(key)) or value.get(key) == 0 for key in (*_INPUT, *_OUTPUT)):
+    if not any(count(value[key]) or value[key] == 0 for key in _EITHER if key in value):
         return None
     details = first_object(*(value.get(key) for key in _DETAILS))
     within_read = _largest(details, _READ) or _largest(value, _WITHIN_READ)
@@ -100,7 +103,11 @@ def total_of(usage: Any) -> int:
 
 
 def _largest(value: Json, keys: tuple[str, ...]) -> int:
-    return max(count(value.get(key)) for key in keys)
+    largest = 0
+    for key in keys:
+        if key in value:
+            largest = max(largest, count(value[key]))
+    return largest
 
 
 _INPUT_KEYS: Final = (
@@ -165,7 +172,7 @@ def _model_call(span: SpanData) -> SpanFacts:
     if error and not generations:
         generations = [Generation({"role": "assistant", "content": []}, "", None, None, failed=True)]
     requested = as_object(extra.get("invocation_params"))
-    tokens, missing = _tokens(span, answers, outputs)
+    tokens, missing = _tokens(span, answers, counts, outputs)
     model = model_of(answers) or name(metadata.get("ls_model_name"))
     model = model or _first([requested, inputs], "model_name", "model", "model_id", "modelName")
     ended = bool(answers or error or "end" in span)
@@ -182,8 +189,8 @@ def _model_call(span: SpanData) -> SpanFacts:
         tokens=tokens,
         cost=_cost(span, extra),
         results=_results(lang_smith_messages, gave),
-        input_text=_last_input(inputs, lang_smith_messages),
-        answer=next((generation.text for generation in reversed(generations) if generation.text), None),
+        find_input=partial(_last_input, inputs, lang_smith_messages),
+        find_answer=partial(_last_text, generations),
         missing=missing,
     )
 
@@ -207,8 +214,8 @@ def _tool_call(span: SpanData) -> SpanFacts:
         call=RequestedCall(call_id, tool, tool_input(inputs)),
         result=result._replace(name=tool or None) if result else None,
         results=[result for result in _results(lang_smith_messages, gave) if result != own],
-        input_text=_last_input(inputs, lang_smith_messages),
-        answer=_last_answer(outputs, gave),
+        find_input=partial(_last_input, inputs, lang_smith_messages),
+        find_answer=partial(_last_answer, outputs, gave),
         missing=[*missing, *_missing_times(span)],
     )
 
@@ -216,22 +223,39 @@ def _tool_call(span: SpanData) -> SpanFacts:
 def _other(span: SpanData) -> SpanFacts:
     inputs, outputs = as_object(span.get("inputs")), as_object(span.get("outputs"))
     lang_smith_messages, gave = list(messages_in(inputs)), list(messages_in(outputs))
-    return SpanFacts(
+    facts = SpanFacts(
         role="span",
         has_content=bool(inputs or outputs),
         results=_results(lang_smith_messages, gave),
-        input_text=_last_input(inputs, lang_smith_messages),
-        answer=_last_answer(outputs, gave),
+        find_input=partial(_last_input, inputs, lang_smith_messages),
+        find_answer=partial(_last_answer, outputs, gave),
         missing=_missing_times(span),
+    )
+    return _embedding(span, facts, inputs, outputs) if str(span.get("kind")).lower() == "embedding" else facts
+
+
+def _embedding(span: SpanData, facts: SpanFacts, inputs: Json, outputs: Json) -> SpanFacts:
+    """Add the model, the token counts and the cost of an embedding to its facts."""
+    metadata, extra = as_object(span.get("metadata")), as_object(span.get("extra"))
+    requested = as_object(extra.get("invocation_params"))
+    tokens, _ = _tokens(span, [], [], outputs)
+    return replace(
+        facts,
+        model=name(metadata.get("ls_model_name")) or _first([requested, outputs, inputs], "model", "model_name"),
+        provider=name(metadata.get("ls_provider")),
+        tokens=tokens,
+        cost=_cost(span, extra) if tokens else None,
     )
 
 
-def _tokens(span: SpanData, answers: list[LangSmithAnswer], outputs: Json) -> tuple[TokenCounts | None, list[str]]:
+def _tokens(
+    span: SpanData, answers: list[LangSmithAnswer], counts: list[TokenCounts | None], outputs: Json
+) -> tuple[TokenCounts | None, list[str]]:
     """Return the token counts from the most reliable place, and the names of missing fields."""
     metadata, extra = as_object(span.get("metadata")), as_object(span.get("extra"))
     beside = as_object(outputs.get("llm_output")) or as_object(outputs.get("llmOutput"))
     places = (
-        lambda: _sum(_by_answer(answers)),
+        lambda: _sum(counts),
         lambda: tokens_of(metadata.get("usage_metadata")),
         lambda: tokens_of(outputs.get("usage_metadata")),
         lambda: _by_prompt(answers),
@@ -345,7 +369,8 @@ def _result(span: SpanData, outputs: Json, message: LangSmithMessage | None) -> 
         return Result(None, tool, error, failed=True)
     if not outputs:
         return None
-    content = outputs["output"] if set(outputs) == {"output"} else outputs
+    # The JavaScript client calls the key of a plain value `outputs`.
+    content = next(iter(outputs.values())) if set(outputs) in ({"output"}, {"outputs"}) else outputs
     return Result(
         None, tool, "null" if content is None else content_of(content), failed=True if error else _has_failed(span)
     )
@@ -405,6 +430,10 @@ def _last_answer(outputs: Json, gave: list[LangSmithMessage]) -> str | None:
         return known
     answers = [generation(answer, failed=False).text for answer in answers_in(outputs)]
     return first_text(*answers[-1:])
+
+
+def _last_text(generations: list[Generation]) -> str | None:
+    return next((generation.text for generation in reversed(generations) if generation.text), None)
 
 
 def _last_words(messages: list[LangSmithMessage], speaker: str) -> str | None:

@@ -5,6 +5,7 @@ Only the boundary separates parts. The lengths that clients send differ and are 
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 from lockstitch.errors import Unreadable
@@ -65,6 +66,15 @@ def multipart(
             if span_feedback is not None:
                 yield span_feedback
     yield from run.done()
+
+
+def parts_of(body: bytes, content_type: str, name: str, limit: int) -> list[BodyPart]:
+    """Return the parts of a multipart body in order. Raises `Unreadable`."""
+    source = ByteSource(BytesIO(body).read).unpacked()
+    boundary = boundary_of(source, {"content-type": content_type})
+    if boundary is None:
+        raise Unreadable(name, "this is not a multipart body")
+    return list(_parts(source, boundary, name, limit))
 
 
 class _Run:

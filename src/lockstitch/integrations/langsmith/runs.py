@@ -157,11 +157,12 @@ def spans_of_run(
 
 
 def parse_feedback(feedback: Mapping[str, Any]) -> SpanFeedback | None:
-    """Return feedback, or None if it has no key or refers to no run."""
+    """Return feedback, or None if it has no key and refers to neither a run nor a project."""
     fields = as_object(storable(dict(feedback)))
     key = name(fields.get("key"))
     span_id, trace_id = name(fields.get("run_id")), name(fields.get("trace_id"))
-    if key is None or (span_id is None and trace_id is None):
+    group_id = None if span_id or trace_id else name(fields.get("session_id"))
+    if key is None or not (span_id or trace_id or group_id):
         return None
     value = fields.get("value")
     score = fields.get("score")
@@ -174,7 +175,16 @@ def parse_feedback(feedback: Mapping[str, Any]) -> SpanFeedback | None:
         value=None if value is None else value if isinstance(value, dict) else {"value": value},
         comment=first_text(fields.get("comment")),
         at=time_text(fields.get("created_at")),
+        group_id=group_id,
+        about={key: fields[key] for key in _ABOUT_FEEDBACK if fields.get(key) not in (None, {})} or None,
     )
+
+
+_ABOUT_FEEDBACK: Final = (
+    *("id", "run_id", "trace_id", "session_id", "correction", "feedback_source", "extra", "error"),
+    *("feedback_config", "feedback_group_id", "comparative_experiment_id", "start_time"),
+)
+"""Fields of feedback that are stored as its metadata, under their own names."""
 
 
 def _spans(
@@ -235,6 +245,8 @@ def _span(run: Json, trace_id: str | None, inferred: str | None, parent_id: str 
         "user_id": name(run.get("user_id")) or _first_name(metadata, ("user_id",)),
         "session_id": name(run.get("session_id")),
         "group": name(run.get("session_name")) or name(run.get("project_name")),
+        # An export of an OpenTelemetry trace has it.
+        "trace_name": name(as_object(extra.get("otel")).get("trace_name")),
         "total_tokens": _token_count(run.get("total_tokens")),
         "total_cost": _number(run.get("total_cost")),
     }

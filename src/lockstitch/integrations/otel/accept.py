@@ -7,6 +7,8 @@ from typing import NamedTuple
 from lockstitch.errors import Unreadable
 from lockstitch.integrations.otel.decode import checked
 from lockstitch.integrations.otel.frames import Frame, frames
+from lockstitch.integrations.otel.log_records import LogRecord
+from lockstitch.integrations.otel.logs import read_records, stored_body
 from lockstitch.integrations.otel.redaction import redacted
 from lockstitch.integrations.spans.batch import may_hide
 from lockstitch.integrations.spans.budget import Budget
@@ -63,6 +65,26 @@ def screen(body: bytes, budget: Budget, *, keep_secrets: bool, hide: frozenset[s
         # Compress again, so that the size stays similar.
         new = gzip.compress(new, 1)
     return Screened(new, accepted, rejected, problems)
+
+
+def screen_logs(body: bytes, budget: Budget, *, keep_secrets: bool, hide: frozenset[str] = frozenset()) -> Screened:
+    """Read all log records of a body. The new body has only those with a meaning, redacted, and may be empty.
+
+    Raises `BodyTooExpensive` if the body exceeds the budget.
+    """
+    records: list[LogRecord] = []
+    problems: list[str] = []
+    total = 0
+    with budget.running():
+        for record in read_records(body, "the body", budget):
+            budget.item()
+            if isinstance(record, Unreadable):
+                problems.append(str(record))
+                continue
+            total += 1
+            if record.is_meaningful:
+                records.append(record if keep_secrets else record.redacted(hide))
+    return Screened(stored_body(records), total, len(problems), problems[:_SHOWN])
 
 
 def _redacted(frame: Frame, hide: frozenset[str], budget: Budget) -> bytes | None:

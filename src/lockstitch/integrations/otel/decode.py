@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import orjson
@@ -27,14 +27,17 @@ from lockstitch.integrations.otel.values import DEEPEST, as_json, as_list, as_te
 from lockstitch.integrations.spans.values import storable
 from lockstitch.model import Json
 
+OtherForm = Callable[[Json, str], Iterator[Span | Unreadable] | None]
+"""Returns the spans of a document that is not OTLP, or None if it has none. The text names the document in errors."""
 
-def json_spans(frame: Frame) -> Iterator[Span | Unreadable]:
+
+def json_spans(frame: Frame, other_form: OtherForm | None = None) -> Iterator[Span | Unreadable]:
     """Yield the spans of a document. Metrics and logs have no spans and are not an error."""
     try:
         document = document_of(frame.body)
     except ValueError as exc:
         raise Unreadable(f"{frame.where}: this is not JSON: {exc}.") from exc
-    yield from _of_document(document, frame.where)
+    yield from _of_document(document, frame.where, other_form)
 
 
 def document_of(body: bytes) -> Any:
@@ -45,11 +48,11 @@ def document_of(body: bytes) -> Any:
         return loads(body)
 
 
-def _of_document(document: Any, where: str) -> Iterator[Span | Unreadable]:
+def _of_document(document: Any, where: str, other_form: OtherForm | None) -> Iterator[Span | Unreadable]:
     if isinstance(document, list):
         for number, item in enumerate(as_list(document), 1):
             yield from (
-                _of_document(item, f"{where}, entry {number}")
+                _of_document(item, f"{where}, entry {number}", other_form)
                 if isinstance(item, dict)
                 else iter([Unreadable(f"{where}, entry {number}: this is not an OTLP request.")])
             )
@@ -58,6 +61,9 @@ def _of_document(document: Any, where: str) -> Iterator[Span | Unreadable]:
     groups = either(request, "resourceSpans", "resource_spans", "batches")
     if groups is None:
         if any(key.startswith(_OTHER_SIGNALS) for key in request):
+            return
+        if other_form is not None and (others := other_form(request, where)) is not None:
+            yield from others
             return
         # An empty request is valid. Any other object without spans is another kind of file.
         if not isinstance(document, dict) or request:
@@ -83,15 +89,15 @@ SCOPED = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumen
 
 def span_of(span: Json, resource: Json, scope: Json) -> Span:
     """Return a span of OTLP/JSON as a `Span`. Raises `ValueError` if it is not valid."""
-    trace_id = _id(either(span, "traceId", "trace_id"), 16)
-    span_id = _id(either(span, "spanId", "span_id"), 8)
+    trace_id = hex_id(either(span, "traceId", "trace_id"), 16)
+    span_id = hex_id(either(span, "spanId", "span_id"), 8)
     if problem := wrong_ids(trace_id, span_id):
         raise ValueError(problem)
     status = as_json(span.get("status"))
     return Span(
         trace_id=trace_id,
         span_id=span_id,
-        parent_id=known(_id(either(span, "parentSpanId", "parent_span_id"), 8)),
+        parent_id=known(hex_id(either(span, "parentSpanId", "parent_span_id"), 8)),
         name=_text(span.get("name")),
         kind=word(KINDS, span.get("kind")),
         start=integer(either(span, "startTimeUnixNano", "start_time_unix_nano")),
@@ -109,8 +115,8 @@ def span_of(span: Json, resource: Json, scope: Json) -> Span:
         ],
         links=[
             link_of(
-                _id(either(item, "traceId", "trace_id"), 16),
-                _id(either(item, "spanId", "span_id"), 8),
+                hex_id(either(item, "traceId", "trace_id"), 16),
+                hex_id(either(item, "spanId", "span_id"), 8),
                 pairs_of(item.get("attributes")),
             )
             for item in map(as_json, as_list(span.get("links")))
@@ -128,13 +134,13 @@ def span_of(span: Json, resource: Json, scope: Json) -> Span:
 
 def pairs_of(pairs: Any, depth: int = 0) -> Json:
     return {
-        storable(pair["key"]): _any_value(pair.get("value"), depth)
+        storable(pair["key"]): value_of(pair.get("value"), depth)
         for pair in map(as_json, as_list(pairs))
         if isinstance(pair.get("key"), str)
     }
 
 
-def _any_value(value: Any, depth: int) -> Any:
+def value_of(value: Any, depth: int = 0) -> Any:
     """Return an AnyValue as a plain value. Numbers may be text, and an unwrapped value is accepted."""
     if depth > DEEPEST:
         raise ValueError("an attribute is nested too deeply")
@@ -149,7 +155,7 @@ def _any_value(value: Any, depth: int) -> Any:
         if kind == "doubleValue":
             return storable(float(item)) if isinstance(item, str | int | float) else None
         if kind == "arrayValue":
-            return [_any_value(element, depth + 1) for element in as_list(as_json(item).get("values"))]
+            return [value_of(element, depth + 1) for element in as_list(as_json(item).get("values"))]
         if kind == "kvlistValue":
             return pairs_of(as_json(item).get("values"), depth + 1)
         value = item
@@ -168,7 +174,7 @@ _VALUES = {
 }
 
 
-def _id(value: Any, size: int) -> str:
+def hex_id(value: Any, size: int) -> str:
     """Return an id in hex. Exporters that follow protobuf's own JSON mapping write base64, which is also accepted."""
     text = as_text(value) or ""
     if not text or re.fullmatch(f"[0-9a-fA-F]{{{2 * size}}}", text):
@@ -198,18 +204,18 @@ def checked(frame: Frame) -> Iterator[object]:
     return _read(frame, only_check=True)
 
 
-def spans(frame: Frame) -> Iterator[Span | Unreadable]:
+def spans(frame: Frame, other_form: OtherForm | None = None) -> Iterator[Span | Unreadable]:
     """Yield the spans of a record. A span that cannot be read is an `Unreadable`, and the next spans follow."""
-    return cast("Iterator[Span | Unreadable]", _read(frame, only_check=False))
+    return cast("Iterator[Span | Unreadable]", _read(frame, only_check=False, other_form=other_form))
 
 
-def _read(frame: Frame, *, only_check: bool) -> Iterator[object]:
+def _read(frame: Frame, *, only_check: bool, other_form: OtherForm | None = None) -> Iterator[object]:
     if weight(frame) > HEAVIEST:
         yield Unreadable(f"{frame.where}: it has more values than a record can have. Export smaller batches.")
         return
     try:
         if frame.form == "json":
-            yield from json_spans(frame)
+            yield from json_spans(frame, other_form)
         else:
             yield from _protobuf_spans(frame, only_check)
     except Unreadable as exc:

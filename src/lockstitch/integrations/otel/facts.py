@@ -1,12 +1,23 @@
 """`OpenTelemetry`: the facts of OTLP spans: model calls, tools, tokens and duplicates."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from lockstitch.integrations.otel.conventions import DIALECTS
 from lockstitch.integrations.otel.conventions.convention import Facts, merged
-from lockstitch.integrations.otel.messages import OtelMessage, message, messages, result_content
+from lockstitch.integrations.otel.messages import OtelMessage, message, messages, result_content, unwrapped
 from lockstitch.integrations.otel.usage import raw_counts
-from lockstitch.integrations.otel.values import arguments, as_json, as_list, as_text, first, provider_name
+from lockstitch.integrations.otel.values import (
+    arguments,
+    as_count,
+    as_json,
+    as_list,
+    as_text,
+    first,
+    provider_name,
+    unquoted,
+)
 from lockstitch.integrations.spans.span import Generation, RequestedCall, Result, SpanData, SpanFacts, TokenCounts
 from lockstitch.model import Json
 
@@ -26,13 +37,24 @@ class OtelAnswer(NamedTuple):
     usage: Json = {}
     in_items: bool = False
     """True if one answer of the model is split into several messages."""
+    choices: int = 0
+    """Number of choices in a raw response."""
+
+
+_NO_ANSWER = OtelAnswer([], [], [])
 
 
 def answer_of(outputs: Json) -> OtelAnswer:
     """Return the answer in outputs: from messages, else from a raw response."""
+    if not outputs:
+        return _NO_ANSWER
     otel_answer = _response(as_json(outputs.get("output"))) or _response(outputs)
     dialogue = messages(outputs.get("messages")) or (otel_answer.messages if otel_answer else _elsewhere(outputs))
     otel_messages = [otel_message for otel_message in dialogue if otel_message.role == "assistant"]
+    if len(otel_messages) == 1 and not otel_messages[0].blocks and isinstance(outputs.get(_OLD_ANSWER), list):
+        # LiteLLM has the requested calls only in the older attributes.
+        calls = message({"role": "assistant", "content": outputs[_OLD_ANSWER]})
+        otel_messages = [otel_messages[0]._replace(blocks=calls.blocks if calls else [])]
     if otel_answer and not otel_messages:
         otel_messages = otel_answer.messages
     elif otel_answer and len(otel_answer.messages) == len(otel_messages):
@@ -49,9 +71,19 @@ def answer_of(outputs: Json) -> OtelAnswer:
     in_items = any(_is_item(as_json(item)) for item in as_list(outputs.get("messages")))
     if otel_answer:
         return OtelAnswer(
-            otel_messages, results, dialogue, otel_answer.id, otel_answer.model, otel_answer.usage, in_items
+            otel_messages,
+            results,
+            dialogue,
+            otel_answer.id,
+            otel_answer.model,
+            otel_answer.usage,
+            in_items,
+            len(otel_answer.messages),
         )
     return OtelAnswer(otel_messages, results, dialogue, in_items=in_items)
+
+
+_OLD_ANSWER = "gen_ai.completion"
 
 
 def _elsewhere(outputs: Json) -> list[OtelMessage]:
@@ -114,12 +146,19 @@ def _choice(choice: Json) -> OtelMessage | None:
 
 
 def together(items: list[OtelMessage]) -> OtelMessage:
-    """Return the items of one response of OpenAI's Responses as one message."""
-    return OtelMessage("assistant", [block for item in items for block in item.blocks], [])
+    """Return the parts of one answer as one message."""
+    blocks = [block for item in items for block in item.blocks]
+    reason = next((item.finish_reason for item in reversed(items) if item.finish_reason), None)
+    return OtelMessage("assistant", blocks, [], next((item.id for item in items if item.id), None), reason)
 
 
 _MODEL_CALLS = frozenset({"llm", "chat_model", "chat", "text_completion", "generate_content", "completion"})
 _TOOLS = frozenset({"tool", "execute_tool"})
+_EMBEDDINGS = frozenset({"embedding", "embeddings"})
+
+
+_NOTHING = SpanFacts(role="span")
+"""The facts of a span without content that is neither a model call nor a tool call. Many spans are."""
 
 
 class OpenTelemetry:
@@ -130,17 +169,21 @@ class OpenTelemetry:
 
     def facts(self, span: SpanData) -> SpanFacts:
         """Compute the facts of merged span data. Never raises, for any data."""
-        extra = as_json(span.get("extra"))
-        attributes = as_json(extra.get("attributes"))
         kind = (as_text(span.get("kind")) or "").lower()
         inputs, outputs = as_json(span.get("inputs")), as_json(span.get("outputs"))
-        otel_messages, answer = _input_messages(inputs), answer_of(outputs)
-        if kind not in _MODEL_CALLS and kind not in _TOOLS:
-            return _plain(otel_messages, answer, role="span")
-        facts = merged([dialect.facts(attributes, span) for dialect in DIALECTS])
-        if kind in _TOOLS:
+        is_tool, is_embedding = kind in _TOOLS, kind in _EMBEDDINGS
+        if not is_tool and not is_embedding and kind not in _MODEL_CALLS:
+            if not inputs and not outputs:
+                return _NOTHING
+            return _plain(input_messages(inputs), answer_of(outputs), role="span")
+        attributes = as_json(as_json(span.get("extra")).get("attributes"))
+        facts = merged(dialect.facts(attributes, span) for dialect in DIALECTS)
+        answer = answer_of(outputs)
+        if is_embedding:
+            return _embedding(facts, input_messages(inputs), answer)
+        if is_tool:
             return _tool_call(span, facts, answer)
-        return _model_call(span, facts, otel_messages, answer)
+        return _model_call(span, facts, input_messages(inputs), answer)
 
 
 def _model_call(span: SpanData, facts: Facts, otel_messages: list[OtelMessage], answer: OtelAnswer) -> SpanFacts:
@@ -177,9 +220,23 @@ def _model_call(span: SpanData, facts: Facts, otel_messages: list[OtelMessage], 
         tokens=tokens,
         cost=facts.cost if facts.cost is not None and facts.cost >= 0 else None,
         results=plain.results,
-        input_text=plain.input_text,
-        answer=plain.answer,
+        find_input=plain.find_input,
+        find_answer=plain.find_answer,
         missing=[name for name, value in present.items() if value is None],
+    )
+
+
+def _embedding(facts: Facts, otel_messages: list[OtelMessage], answer: OtelAnswer) -> SpanFacts:
+    """Return the facts of an embedding: a span with token counts. It has neither an answer nor tool calls."""
+    tokens = facts.tokens or raw_counts(answer.usage)
+    if tokens is None and facts.total_tokens is not None:
+        tokens = TokenCounts(facts.total_tokens)
+    return replace(
+        _plain(otel_messages, answer, role="span"),
+        model=facts.model or answer.model or facts.requested_model,
+        provider=facts.provider,
+        tokens=tokens,
+        cost=facts.cost if facts.cost is not None and facts.cost >= 0 else None,
     )
 
 
@@ -208,7 +265,7 @@ def _generations(span: SpanData, facts: Facts, answer: OtelAnswer, response_id: 
             failed=failed,
         )
         for place, otel_message in enumerate(
-            [together(answer.messages)] if answer.in_items and answer.messages else answer.messages
+            answer.messages if _are_choices(facts, answer) else [together(answer.messages)]
         )
     ]
     if not generations and (failed or reasons or response_id or facts.tokens or span.get("end")):
@@ -216,6 +273,20 @@ def _generations(span: SpanData, facts: Facts, answer: OtelAnswer, response_id: 
         reason = reasons[0] if reasons else None
         generations = [Generation({"role": "assistant", "content": []}, "", response_id, reason, failed)]
     return generations
+
+
+def _are_choices(facts: Facts, answer: OtelAnswer) -> bool:
+    """True if each message is a separate answer. BeeAI and Koog split one answer into several messages."""
+    count = len(answer.messages)
+    if count < 2:
+        return not answer.in_items or not count
+    requested = as_count(first(facts.parameters, "choice.count", "n", "candidate_count")) or 1
+    return not answer.in_items and (
+        answer.choices == count
+        or requested > 1
+        or len(facts.finish_reasons) >= count
+        or all(otel_message.finish_reason for otel_message in answer.messages)
+    )
 
 
 def _tool_call(span: SpanData, facts: Facts, answer: OtelAnswer) -> SpanFacts:
@@ -227,6 +298,10 @@ def _tool_call(span: SpanData, facts: Facts, answer: OtelAnswer) -> SpanFacts:
     args: Any = inputs
     if shape.get("inputs") in ("plain", "parts"):
         args = arguments(inputs.get("arguments", inputs.get("input")))
+    elif inputs.keys() <= _METHOD or inputs.keys() == _RUN:
+        # smolagents, LlamaIndex, Traceloop and BeeAI record the parameters of an inner method.
+        named = as_json(inputs.get("kwargs", inputs.get("input")))
+        args = named if named or not any(inputs.values()) else inputs
     if inputs.get("type") == "tool_call" and "args" in inputs:
         call_id, args = call_id or as_text(inputs.get("id")), inputs["args"]
     if args is None or args == {}:
@@ -237,10 +312,15 @@ def _tool_call(span: SpanData, facts: Facts, answer: OtelAnswer) -> SpanFacts:
     content: Any = None
     if known:
         content = known.content
-    elif outputs.keys() == {"output"}:
-        content = result_content(outputs["output"])
     elif outputs:
-        content = result_content(outputs.get("result", outputs) if shape.get("outputs") == "parts" else outputs)
+        if outputs.keys() == {"output"}:
+            content = outputs["output"]
+        else:
+            content = outputs.get("result", outputs) if shape.get("outputs") == "parts" else outputs
+        wrapper, content = unwrapped(content)
+        failed = True if wrapper.startswith("error") or as_json(content).get("is_error") is True else failed
+        content = _plain_result(content, as_json(as_json(span.get("extra")).get("attributes")))
+        content = unquoted(result_content(content))
     elif span.get("error"):
         content = str(span.get("error"))
     result = Result(call_id, name, content, failed) if content is not None else None
@@ -252,6 +332,21 @@ def _tool_call(span: SpanData, facts: Facts, answer: OtelAnswer) -> SpanFacts:
         result=result,
         missing=[field for field, value in present.items() if value is None],
     )
+
+
+_METHOD = frozenset({"args", "kwargs", "sanitize_inputs_outputs"})
+_RUN = frozenset({"input", "options"})
+
+
+def _plain_result(content: Any, attributes: Json) -> Any:
+    """Return the text or value that a framework wraps as the result of a tool."""
+    wrapper = as_json(content)
+    if wrapper.keys() == {"result"} and "gcp.vertex.agent.event_id" in attributes:
+        # Gemini takes only objects as results, so ADK wraps other values.
+        return wrapper["result"]
+    if "raw_output" in wrapper and "tool_name" in wrapper and isinstance(wrapper["raw_output"], str):
+        return wrapper["raw_output"]
+    return content
 
 
 def _plain(otel_messages: list[OtelMessage], answer: OtelAnswer, *, role: Literal["llm", "span"]) -> SpanFacts:
@@ -266,13 +361,12 @@ def _plain(otel_messages: list[OtelMessage], answer: OtelAnswer, *, role: Litera
         role=role,
         has_content=bool(otel_messages or answer.messages),
         results=results,
-        input_text=_last_words(otel_messages, "user")
-        or (_last_words(answer.dialogue, "user") if not otel_messages else None),
-        answer=_last_words(answer.messages, "assistant"),
+        find_input=partial(_last_words, otel_messages or answer.dialogue, "user"),
+        find_answer=partial(_last_words, answer.messages, "assistant"),
     )
 
 
-def _input_messages(inputs: Json) -> list[OtelMessage]:
+def input_messages(inputs: Json) -> list[OtelMessage]:
     """Return the input messages with content, from any place. A plain text is a user message."""
     wordless: list[OtelMessage] = []
     for bag in (inputs, as_json(inputs.get("input"))):

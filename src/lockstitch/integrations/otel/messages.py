@@ -6,6 +6,7 @@ its form.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from lockstitch.integrations.otel.values import DEEPEST, arguments, as_json, as_list, as_text, deeper_than, first
@@ -19,6 +20,7 @@ _ROLES = {
     "aimessagechunk": "assistant",
     "assistant": "assistant",
     "model": "assistant",
+    "reasoning": "assistant",
     "human": "user",
     "humanmessage": "user",
     "humanmessagechunk": "user",
@@ -35,6 +37,16 @@ _TEXTS = ("text", "output_text", "input_text", "refusal", "summary_text")
 _THOUGHTS = ("thinking", "reasoning", "redacted_thinking")
 _CALLS = ("tool_use", "tool_call", "function_call", "custom_tool_call", "function")
 _RESULTS = ("tool_result", "tool_call_response", "function_call_output", "custom_tool_call_output")
+# Amazon Bedrock and Gemini name the type of a part by its only key.
+_KEYS = {
+    "toolUse": "tool_use",
+    "toolResult": "tool_result",
+    "functionCall": "function_call",
+    "function_call": "function_call",
+    "functionResponse": "tool_result",
+    "function_response": "tool_result",
+    "reasoningContent": "reasoning",
+}
 
 
 class OtelMessage(NamedTuple):
@@ -98,10 +110,13 @@ def _parse_message(value: Json) -> OtelMessage | None:
     role = _role(value)
     if role is None:
         return None
-    content = first(value, "parts", "contents", "content", "message_content")
+    content = first(value, "parts", "contents", "content", "message_content", "message")
     calls = [*as_list(value.get("tool_calls")), *as_list(as_json(value.get("additional_kwargs")).get("tool_calls"))]
     if name := as_text(value.get("function_call_name")):
         calls.append({"name": name, "arguments": value.get("function_call_arguments_json")})
+    if role == "tool" and any(_typed(as_json(part)).get("type") in _CALLS for part in as_list(content)):
+        # Koog gives the request of a tool call the role of the tool.
+        role = "assistant"
     if role == "tool" and not _has_results(content):
         return OtelMessage("tool", [], [_result_of(value, content)], as_text(value.get("id")))
     blocks, results = _blocks([*_listed(value.get("reasoning")), *_listed(content), *map(_as_call, calls)])
@@ -124,7 +139,18 @@ def _role(value: Json) -> str | None:
 
 
 def _has_results(content: Any) -> bool:
-    return any(as_json(part).get("type") in _RESULTS for part in as_list(content))
+    return any(_typed(as_json(part)).get("type") in _RESULTS for part in as_list(content))
+
+
+def _typed(part: Json) -> Json:
+    """Return a part with its type: in the words of GenAI, also for the parts of Bedrock, Gemini and Vercel's SDK."""
+    kind = part.get("type")
+    if isinstance(kind, str):
+        return {**part, "type": kind.replace("-", "_")} if "-" in kind else part
+    for key, name in _KEYS.items():
+        if isinstance(part.get(key), dict):
+            return {**as_json(part[key]), "type": name}
+    return {**part, "type": "text"} if "text" in part else part
 
 
 def _listed(content: Any) -> list[Any]:
@@ -146,8 +172,8 @@ def _blocks(parts: list[Any]) -> tuple[list[Json], list[Result]]:
         if isinstance(part, str):
             blocks.append({"type": "text", "text": part})
             continue
-        entry = as_json(part)
-        kind = as_text(entry.get("type")) or ("text" if "text" in entry else "")
+        entry = _typed(as_json(part))
+        kind = as_text(entry.get("type")) or ""
         if kind in _TEXTS:
             if text := as_text(first(entry, "text", "content", "refusal")):
                 blocks.append({"type": "text", "text": text})
@@ -169,6 +195,7 @@ def _blocks(parts: list[Any]) -> tuple[list[Json], list[Result]]:
 
 
 def _thought(entry: Json, kind: str) -> list[Json]:
+    entry = {**entry, **as_json(entry.get("reasoningText"))}
     text = as_text(first(entry, "thinking", "reasoning", "text", "content"))
     if text is None and (summary := as_list(entry.get("summary"))):
         text = "\n".join(str(as_json(part).get("text", "")) for part in summary)
@@ -180,12 +207,12 @@ def _thought(entry: Json, kind: str) -> list[Json]:
 
 def _call(entry: Json) -> Json:
     function = as_json(entry.get("function"))
-    name = as_text(first(entry, "name", "tool_name")) or as_text(function.get("name")) or ""
+    name = as_text(first(entry, "name", "tool_name", "toolName")) or as_text(function.get("name")) or ""
     value = first(entry, "input", "args", "arguments")
     args = arguments(value if value is not None else function.get("arguments"))
     return {
         "type": "tool_use",
-        "id": as_text(first(entry, "call_id", "id", "tool_call_id")) or "",
+        "id": as_text(first(entry, "call_id", "id", "tool_call_id", "toolCallId", "toolUseId")) or "",
         "name": name,
         "input": args if isinstance(args, dict) else {} if args is None or args == "" else {"input": args},
     }
@@ -196,8 +223,22 @@ def _result_of(entry: Json, content: Any) -> Result:
     failed = entry.get("is_error")
     if not isinstance(failed, bool):
         failed = status == "error" if status in ("error", "success") else None
-    call_id = as_text(first(entry, "tool_call_id", "tool_use_id", "call_id", "id"))
-    return Result(call_id, as_text(entry.get("name")), result_content(content), failed)
+    kind, content = unwrapped(content)
+    if kind.startswith("error"):
+        failed = True
+    call_id = as_text(first(entry, "tool_call_id", "tool_use_id", "call_id", "id", "toolCallId", "toolUseId"))
+    return Result(call_id, as_text(first(entry, "name", "toolName")), result_content(content), failed)
+
+
+_WRAPPED = ("text", "json", "content", "error-text", "error-json")
+
+
+def unwrapped(content: Any) -> tuple[str, Any]:
+    """Return the kind and the value of a result that Vercel's SDK wraps: {"type": "text", "value": …}."""
+    wrapper = as_json(content)
+    if wrapper.keys() == {"type", "value"} and wrapper["type"] in _WRAPPED:
+        return str(wrapper["type"]), wrapper["value"]
+    return "", content
 
 
 def result_content(content: Any) -> Any:
@@ -206,8 +247,12 @@ def result_content(content: Any) -> Any:
         return content
     if content is None:
         return ""
-    if isinstance(content, list) and content and all(as_json(part).get("type") for part in as_list(content)):
-        blocks, _ = _blocks(as_list(content))
+    parts = as_list(content)
+    if parts and all(_typed(as_json(part)).get("type") for part in parts):
+        if len(parts) == 1 and as_json(parts[0]).keys() == {"text"}:
+            # Bedrock's form of a plain text.
+            return str(as_json(parts[0])["text"])
+        blocks, _ = _blocks(parts)
         if blocks:
             return blocks
     # Stored data is neither too deep nor contains values that JSON lacks. Other data may be or do so.
@@ -219,10 +264,10 @@ def gather(attributes: Json, prefix: str) -> Any:
 
     Numbers in the names are indexes of lists. They only define the order, so a large index does not create a long list.
     """
-    start = prefix + "."
-    names = [name for name in attributes if name.startswith(start) and _is_place(name[len(start) :])]
+    names = _numbered(tuple(attributes), prefix)
     if not names:
         return None
+    start = prefix + "."
     tree: Json = {}
     for name in names:
         node = tree
@@ -241,6 +286,13 @@ def gather(attributes: Json, prefix: str) -> Any:
 
 
 _DEEPEST = 30
+
+
+@lru_cache(maxsize=10_000)
+def _numbered(names: tuple[str, ...], prefix: str) -> tuple[str, ...]:
+    """Return the names of list entries below a prefix. Cached, because the names of many spans are equal."""
+    start = prefix + "."
+    return tuple(name for name in names if name.startswith(start) and _is_place(name[len(start) :]))
 
 
 def _is_place(path: str) -> bool:

@@ -19,7 +19,6 @@ from lockstitch.integrations.otel.spans import (
     known,
     link_of,
     scope_of,
-    word,
     wrong_ids,
 )
 from lockstitch.integrations.spans.values import storable
@@ -68,16 +67,16 @@ def span_of(span: Any, resource: Json, scope: Json) -> Span:
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),
         parent_id=known(span.parent_span_id.hex()),
-        name=storable(span.name),
-        kind=word(KINDS, span.kind),
+        name=_text(span.name),
+        kind=_word(KINDS, span.kind),
         start=span.start_time_unix_nano,
         end=span.end_time_unix_nano,
-        code=word(CODES, span.status.code),
-        message=storable(span.status.message),
+        code=_word(CODES, span.status.code),
+        message=_text(span.status.message),
         attributes=attributes_of(span.attributes),
         events=[event_of(event.name, event.time_unix_nano, attributes_of(event.attributes)) for event in span.events],
         links=[link_of(link.trace_id.hex(), link.span_id.hex(), attributes_of(link.attributes)) for link in span.links],
-        trace_state=storable(span.trace_state),
+        trace_state=_text(span.trace_state),
         dropped=dropped_of(span.dropped_attributes_count, span.dropped_events_count, span.dropped_links_count),
         resource=resource,
         scope=scope,
@@ -85,17 +84,31 @@ def span_of(span: Any, resource: Json, scope: Json) -> Span:
 
 
 def attributes_of(pairs: Iterable[Any]) -> Json:
-    return {storable(pair.key): _value(pair.value) for pair in pairs}
+    return {_text(pair.key): value_of(pair.value) for pair in pairs}
 
 
-def _value(value: Any) -> Any:
+def value_of(value: Any) -> Any:
+    """Return an AnyValue as a plain value."""
+    # Most values are text. An empty text needs the exact look, because it is also the default of other types.
+    if text := value.string_value:
+        return _text(text)
     which = value.WhichOneof("value")
     if which is None:
         return None
     if which == "array_value":
-        return [_value(item) for item in value.array_value.values]
+        return [value_of(item) for item in value.array_value.values]
     if which == "kvlist_value":
         return attributes_of(value.kvlist_value.values)
     if which == "bytes_value":
         return base64.b64encode(value.bytes_value).decode()
-    return storable(getattr(value, which))
+    plain = getattr(value, which)
+    return storable(plain) if which == "double_value" else plain
+
+
+def _text(text: str) -> str:
+    """Return a text that every store accepts. Protobuf has no lone surrogates, so only NUL is replaced."""
+    return text.replace("\0", "\ufffd") if "\0" in text else text
+
+
+def _word(words: tuple[str, ...], number: int) -> str:
+    return words[number] if 0 <= number < len(words) else words[0]

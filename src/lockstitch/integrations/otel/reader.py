@@ -8,8 +8,10 @@ from typing import BinaryIO
 
 from lockstitch.errors import Unreadable
 from lockstitch.integrations.otel.decode import spans
+from lockstitch.integrations.otel.dumps import dumped_spans
 from lockstitch.integrations.otel.frames import LIMIT, Frame, frames
-from lockstitch.integrations.otel.spans import span_data
+from lockstitch.integrations.otel.logs import is_logs, pieces_of, records_of
+from lockstitch.integrations.otel.spans import Span, span_data
 from lockstitch.integrations.otel.values import as_json, as_text, loads
 from lockstitch.integrations.spans.budget import Budget, unlimited
 from lockstitch.integrations.spans.span import SpanData
@@ -18,14 +20,15 @@ OnBad = Callable[[Unreadable], None]
 """Called with each part that cannot be read. Without it, the first error is raised."""
 
 _HEADERS = ".headers.json"
-_OTHER_SIGNALS = ("/v1/metrics", "/v1/logs", "/v1/profiles")
+_LOGS = "/v1/logs"
+_OTHER_SIGNALS = ("/v1/metrics", "/v1/profiles")
 
 
 def read(source: Path | str, *, on_bad: OnBad | None = None, limit: int = LIMIT) -> Iterator[SpanData]:
     """Yield the span data of a file, of all files in a folder (sorted by path), or of standard input ("-").
 
-    A recorded body `x.body` can have headers in `x.headers.json`. Bodies that were sent to the endpoints of metrics and
-    logs are skipped. `Unreadable` names the file, line or part, and span. With `on_bad`, each error is passed to it and
+    A recorded body `x.body` can have headers in `x.headers.json`. Bodies that were sent to the endpoint of metrics are
+    skipped. `Unreadable` names the file, line or part, and span. With `on_bad`, each error is passed to it and
     reading continues. Without it, the first error is raised.
     """
     if source == "-":
@@ -47,7 +50,8 @@ def read_file(path: Path, *, on_bad: OnBad | None = None, limit: int = LIMIT) ->
     """Yield the span data of one file."""
     try:
         with path.open("rb") as stream:
-            yield from read_stream(stream, str(path), on_bad=on_bad, limit=limit)
+            logs = _sent_to(path).endswith(_LOGS)
+            yield from read_stream(stream, str(path), on_bad=on_bad, limit=limit, logs=logs)
     except OSError as exc:
         _report(Unreadable(f"{path}: {exc.strerror or exc}."), on_bad, exc)
 
@@ -59,22 +63,26 @@ def read_stream(
     on_bad: OnBad | None = None,
     limit: int = LIMIT,
     budget: Budget | None = None,
+    logs: bool = False,
 ) -> Iterator[SpanData]:
     """Yield the span data of a stream of bytes. `where` names the stream in errors.
 
-    Raises `BodyTooExpensive` if the body exceeds the budget.
+    With `logs`, the stream contains log records. JSON names its content itself. Raises `BodyTooExpensive` if the body
+    exceeds the budget.
     """
     budget = budget or unlimited()
     for frame in frames(stream, where, limit, budget):
         if not isinstance(frame, Frame):
             _report(frame, on_bad)
             continue
-        for span in spans(frame):
+        for span in records_of(frame) if logs or is_logs(frame) else spans(frame, dumped_spans):
             budget.item()
             if isinstance(span, Unreadable):
                 _report(span, on_bad)
-            else:
+            elif isinstance(span, Span):
                 yield span_data(span)
+            elif span.is_meaningful:
+                yield from pieces_of(span)
 
 
 def read_body(
@@ -96,11 +104,16 @@ def _report(error: Unreadable, on_bad: OnBad | None, cause: Exception | None = N
 
 
 def _is_other_signal(path: Path) -> bool:
+    return _sent_to(path).endswith(_OTHER_SIGNALS)
+
+
+def _sent_to(path: Path) -> str:
+    """Return the path of the URL to which a recorded body was sent, or an empty text."""
     beside = path.with_name(path.name.removesuffix(path.suffix) + _HEADERS)
     if not beside.is_file():
-        return False
+        return ""
     try:
         sent_to = as_text(as_json(loads(beside.read_bytes())).get("path")) or ""
     except (OSError, ValueError):
-        return False
-    return sent_to.split("?")[0].endswith(_OTHER_SIGNALS)
+        return ""
+    return sent_to.split("?")[0]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lockstitch.integrations.otel import decode
+from lockstitch.integrations.otel.conventions import langfuse
 from lockstitch.integrations.otel.frames import Frame
 from lockstitch.integrations.otel.spans import Span, span_data
 from lockstitch.integrations.otel.values import as_json, as_list, parsed
@@ -15,7 +16,11 @@ from lockstitch.integrations.spans.batch import no_pause, redact
 from lockstitch.integrations.spans.span import SpanData
 from lockstitch.model import Json, codec
 
-_METADATA: Final = ("langsmith.metadata.", "traceloop.association.properties.")
+_METADATA: Final = (
+    "langsmith.metadata.",
+    "traceloop.association.properties.",
+    *(f"{name}." for name in langfuse.METADATA),
+)
 """Prefixes of attributes that become metadata. The metadata key is the rest of the name."""
 
 GROUP: Final = frozenset({"service.name"})
@@ -58,7 +63,7 @@ def _hidden(name: str, value: Any, stays: bool, hide: frozenset[str]) -> Any:
     prefix = next((prefix for prefix in _METADATA if name.startswith(prefix)), None)
     if prefix is not None:
         return _as_text(value, lambda inner: _entry(name[len(prefix) :], inner, hide))
-    if name == "metadata":
+    if name == "metadata" or name in langfuse.METADATA:
         return _as_text(value, lambda inner: redact(inner, hide))
     if name.startswith("traceloop.entity."):
         return _as_text(value, lambda inner: _callback(inner, hide))

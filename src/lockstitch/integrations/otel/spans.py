@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from lockstitch.integrations.otel.conventions import DIALECTS
@@ -87,6 +88,8 @@ def link_of(trace_id: str, span_id: str, attributes: Json) -> Json:
 
 
 def dropped_of(attributes: int, events: int, links: int) -> Json:
+    if not attributes and not events and not links:
+        return {}
     counts = {"attributes": attributes, "events": events, "links": links}
     return {key: value for key, value in counts.items() if value}
 
@@ -117,17 +120,17 @@ def span_data(span: Span) -> SpanData:
         scope=str(span.scope.get("name", "")),
         events=[_event(event) for event in span.events],
         extra={"code": span.code},
-        heads=frozenset(name.partition(".")[0] for name in attributes),
     )
     error = _take_error(span, content)
     for dialect in DIALECTS:
         dialect.take(content)
+    error = error or content.error
     start, end = _time(span.start), _time(span.end)
     extra = _extra(span, content, start, end)
     piece: SpanData = {
         "id": f"{span.trace_id}:{span_id}",
         "trace_id": span.trace_id,
-        "name": span.name,
+        "name": content.name,
         "extra": extra,
     }
     if content.inputs:
@@ -161,6 +164,8 @@ def span_data(span: Span) -> SpanData:
         piece["user_id"] = content.user_id
     if content.session_id:
         piece["session_id"] = content.session_id
+    if content.trace_name:
+        piece["trace_name"] = content.trace_name
     if group := content.group or (service if service and not service.startswith(_UNNAMED) else None):
         piece["group"] = group
     return piece
@@ -204,6 +209,8 @@ def _settled(side: str, bag: Json, extra: Json) -> Json:
 def _take_error(span: Span, content: Content) -> str | None:
     """Return the error of a failed span: its last recorded exception, else its status message. None if it is ok."""
     failed = span.code == "error"
+    if not failed and not content.events:
+        return None
     exceptions = [event for event in content.events if event["name"] == "exception"]
     escaped = [event for event in exceptions if str(event["attributes"].get("exception.escaped")).lower() == "true"]
     if not failed and not (escaped and span.code == "unset"):
@@ -229,7 +236,15 @@ def _event(event: Json) -> Json:
 def _time(nanoseconds: int) -> str | None:
     if nanoseconds <= 0:
         return None
+    seconds, remaining = divmod(nanoseconds, 1_000_000_000)
+    second = _second(seconds)
+    return second and f"{second}.{remaining // 1000:06d}Z"
+
+
+@lru_cache(maxsize=1_000)
+def _second(seconds: int) -> str | None:
+    """Return a time in whole seconds. Cached, because the spans of a trace start and end within a few seconds."""
     try:
-        return format_time(_EPOCH + timedelta(microseconds=nanoseconds // 1000))
+        return format_time(_EPOCH + timedelta(seconds=seconds))[:19]
     except OverflowError:
         return None

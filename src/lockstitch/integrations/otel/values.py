@@ -33,9 +33,9 @@ def loads(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from exc
 
 
-def parsed(text: str) -> Any:
-    """Return the object or list that a text contains as JSON. Any other text is returned unchanged."""
-    if text.lstrip()[:1] not in ("{", "["):
+def parsed(text: Any) -> Any:
+    """Return the object or list that a text contains as JSON. Any other value is returned unchanged."""
+    if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
         return text
     try:
         value = loads(text)
@@ -45,6 +45,28 @@ def parsed(text: str) -> Any:
     if text.count("{") + text.count("[") > DEEPEST and deeper_than(value, DEEPEST):
         return text
     return storable(value) if _SUSPICIOUS.search(text) else value
+
+
+def unquoted(value: Any) -> Any:
+    """Return the text that a value contains as a JSON string. Any other value is returned unchanged."""
+    if not isinstance(value, str) or len(value) < 2 or value[0] != '"' or value[-1] != '"':
+        return value
+    try:
+        text = loads(value)
+    except ValueError:
+        return value
+    return storable(text) if isinstance(text, str) else value
+
+
+def decoded(value: Any) -> Any:
+    """Return the value that JSON text contains, of any type. Any other value is returned unchanged."""
+    if not isinstance(value, str):
+        return value
+    try:
+        read = loads(value)
+    except ValueError:
+        return value
+    return value if deeper_than(read, DEEPEST) else storable(read)
 
 
 def arguments(value: Any) -> Any:
@@ -119,6 +141,7 @@ def first(bag: Json, *names: str) -> Any:
 _NAMES = {
     "amazon": "aws",
     "amazon_bedrock": "aws",
+    "amazon-bedrock": "aws",
     "aws.bedrock": "aws",
     "aws_bedrock": "aws",
     "bedrock": "aws",
@@ -129,6 +152,7 @@ _NAMES = {
     "azure.ai.openai": "azure",
     "azure_ai": "azure",
     "azure_openai": "azure",
+    "azure-openai": "azure",
     "fireworks_ai": "fireworks",
     "fireworks-ai": "fireworks",
     "gcp.gemini": "google",
@@ -139,6 +163,7 @@ _NAMES = {
     "google-vertex": "google",
     "google_genai": "google",
     "google_vertexai": "google",
+    "vertex": "google",
     "vertex_ai": "google",
     "vertexai": "google",
     "mistral_ai": "mistral",
@@ -155,6 +180,7 @@ _FRAMEWORKS = frozenset(
     {
         "_other",
         "agno",
+        "beeai",
         "autogen",
         "crewai",
         "haystack",
@@ -168,6 +194,8 @@ _FRAMEWORKS = frozenset(
         "pydantic_ai",
         "semantic_kernel",
         "smolagents",
+        "strands",
+        "strands-agents",
         "traceloop",
         "unknown",
     }
@@ -178,5 +206,16 @@ def provider_name(*lines: Any) -> str | None:
     """Return the first value that names a provider, in the names of the price table."""
     for word in lines:
         if isinstance(word, str) and (name := word.strip().lower()) and name not in _FRAMEWORKS:
-            return _NAMES.get(name, name)
+            return _NAMES.get(name) or _without_api(name)
     return None
+
+
+_APIS = (".chat", ".completion", ".embedding", ".embeddings", ".messages", ".responses")
+
+
+def _without_api(name: str) -> str:
+    """Return the provider of a name of Vercel's SDK: openai.responses, google.vertex.chat, anthropic.messages."""
+    provider, dot, _ = name.partition(".")
+    if dot and (name.endswith(_APIS) or provider in ("google", "vertex")):
+        return _NAMES.get(provider, provider)
+    return name

@@ -6,15 +6,15 @@ docs/reference/redaction.md, and a test compares them.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, Self, cast
 from uuid import UUID
 
 from lockstitch.errors import Refused
 from lockstitch.integrations.spans.span import Attachment, Item, SpanData, SpanFeedback, is_root, merge
-from lockstitch.model import Stitch, codec
+from lockstitch.model import codec
 
 REDACTED: Final = "[redacted]"
 
@@ -67,6 +67,8 @@ _LONGEST_NAME: Final = 1_000
 """Maximum characters of a name that are searched. Of a longer name, the start and the end are searched."""
 _LONG: Final = 1_000
 """Minimum characters of a long value. `pause` is called before each of them."""
+_REPEATED: Final = 100
+"""Maximum characters of a value that is searched once while it repeats: names of models, services and users."""
 _WINDOW: Final = 1 << 16
 """Characters of a long text that are searched at once. A search lets no other thread run."""
 
@@ -90,6 +92,8 @@ def redact(value: Any, names: frozenset[str] = frozenset(), pause: Callable[[], 
         new_items = [redact(item, names, pause) for item in items]
         return new_items if any(new is not old for new, old in zip(new_items, items, strict=True)) else items
     if isinstance(value, str) and len(value) >= 8:
+        if len(value) < _REPEATED:
+            return REDACTED if _short_looks_secret(value) else value
         if len(value) >= _LONG:
             pause()
         return REDACTED if _looks_secret(value) else value
@@ -188,14 +192,12 @@ def _between(pattern: re.Pattern[str], text: str, pause: Callable[[], None]) -> 
 def _entry(key: str, value: Any, names: frozenset[str], pause: Callable[[], None]) -> Any:
     if names and key.lower() in names and value is not None:
         return value if value == REDACTED else REDACTED
-    if _secret_name(_looked_at(key)) and value not in (None, "", False, True) and not isinstance(value, int | float):
+    if value is None or isinstance(value, int | float):
+        return value
+    searched = key if len(key) <= _LONGEST_NAME else key[: _LONGEST_NAME // 2] + key[-_LONGEST_NAME // 2 :]
+    if _secret_name(searched) and value != "":
         return value if value == REDACTED else REDACTED
     return redact(value, names, pause)
-
-
-def _looked_at(name: str) -> str:
-    half = _LONGEST_NAME // 2
-    return name if len(name) <= _LONGEST_NAME else f"{name[:half]}{name[-half:]}"
 
 
 @lru_cache(maxsize=10_000)
@@ -204,16 +206,40 @@ def _secret_name(key: str) -> bool:
     return _KEY.search(key) is not None
 
 
+@lru_cache(maxsize=20_000)
+def _short_looks_secret(text: str) -> bool:
+    return _looks_secret(text)
+
+
 def _looks_secret(text: str) -> bool:
     seen = text[:_LONGEST]
     return _VALUE.search(seen) is not None or _BEARER.search(seen) is not None
 
 
+class StoredRow(NamedTuple):
+    """The facts of a stored row that the report of an import needs."""
+
+    thread_id: UUID
+    position: int
+    type: str
+    tokens: int
+    calls: int
+    reply_to: int
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return the facts of a row with these values."""
+        tokens = (values["input_tokens"] or 0) + (values["output_tokens"] or 0)
+        calls, reply_to = values["calls"] or 0, values["reply_to"] or 0
+        return cls(values["thread_id"], values["position"], values["type"], tokens, calls, reply_to)
+
+
 @dataclass(slots=True)
 class BatchOutcome:
-    """The result of a batch: all rows of its spans, and the spans that could not be stored."""
+    """The result of a batch: the calls of its spans, and the spans that could not be stored."""
 
-    rows: list[Stitch] = field(default_factory=list[Stitch])
+    rows: list[StoredRow] = field(default_factory=list[StoredRow])
+    """The model calls, tool calls and embeddings, and spans that may have been such before."""
     traces: set[str] = field(default_factory=set[str])
     spans: set[str] = field(default_factory=set[str])
     missing: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -282,12 +308,13 @@ def sort(
     """Group items by span and redact secrets. Return the batch, and attachments and feedback separately."""
     batch = Batch()
     others: list[Attachment | SpanFeedback] = []
+    shared: dict[int, tuple[Any, Any]] = {}
     for item in items:
         if isinstance(item, Attachment | SpanFeedback):
             others.append(item)
             continue
         try:
-            span = _admitted(item, keep_secrets, hide)
+            span = _admitted(item, keep_secrets, hide, shared)
         except (Refused, RecursionError, KeyError) as exc:
             outcome.refused.append((item.get("id", ""), f"span {item.get('id', '?')}: {_reason(exc)}"))
             continue
@@ -308,13 +335,34 @@ def remove_unstorable(batch: Batch, outcome: BatchOutcome) -> bool:
     return len(outcome.refused) > before
 
 
-def _admitted(span: SpanData, keep_secrets: bool, hide: frozenset[str]) -> SpanData:
+def _admitted(span: SpanData, keep_secrets: bool, hide: frozenset[str], shared: dict[int, tuple[Any, Any]]) -> SpanData:
+    """Return the span without secrets. `shared` has objects that several spans share, with their redacted values."""
     if not span["id"] or not span["trace_id"]:
         raise Refused("it has no id")
     if keep_secrets:
         return span
-    hidden = {bag: redact(span.get(bag), hide) for bag in ("metadata", "extra") if bag in span}
-    return cast("SpanData", {**span, **hidden})
+    hidden: dict[str, Any] = {}
+    if (metadata := span.get("metadata")) and (new := redact(metadata, hide)) is not metadata:
+        hidden["metadata"] = new
+    if extra := span.get("extra"):
+        changed: dict[str, Any] = {}
+        for key, value in extra.items():
+            if key in _SHARED:
+                # The resource and the scope are one object for all spans of a request.
+                known = shared.get(id(value))
+                if known is None:
+                    known = shared[id(value)] = value, _entry(key, value, hide, no_pause)
+                new = known[1]
+            else:
+                new = _entry(key, value, hide, no_pause)
+            if new is not value:
+                changed[key] = new
+        if changed:
+            hidden["extra"] = {**extra, **changed}
+    return cast("SpanData", {**span, **hidden}) if hidden else span
+
+
+_SHARED: Final = frozenset({"resource", "scope"})
 
 
 def _reason(exc: BaseException) -> str:

@@ -10,26 +10,25 @@ another project cannot reach its records.
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from lockstitch.errors import Conflict, OutcomeUnknown, Refused
-from lockstitch.integrations.spans.batch import Batch, BatchOutcome, TraceBatch, remove_unstorable, sort
-from lockstitch.integrations.spans.dedup import ModelCallDedup
-from lockstitch.integrations.spans.lookup import StoreLookup, further
-from lockstitch.integrations.spans.removal import SpanRemoval, add_to_mirror
-from lockstitch.integrations.spans.rows import MirrorIds, part, start_time, stored_span_data
-from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, TraceSource, merge
-from lockstitch.integrations.spans.trace import NewSpan, StoredTrace, TraceBuilder, needs_all_calls, price
-from lockstitch.integrations.spans.trace_assignment import TraceAssigner, TraceAssignment
-from lockstitch.model import Blob, BlobUse, Feedback, File, Record, Run, Stitch, Thread, parse_time
+from lockstitch.integrations.spans.batch import Batch, BatchOutcome, remove_unstorable, sort
+from lockstitch.integrations.spans.new_traces import NewTraces, prepare
+from lockstitch.integrations.spans.reader_process import Items, Part, ReaderProcess, ReadTask
+from lockstitch.integrations.spans.removal import SpanRemoval
+from lockstitch.integrations.spans.rows import MirrorIds, part
+from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, TraceSource
+from lockstitch.integrations.spans.trace_assignment import TraceAssignment
+from lockstitch.integrations.spans.trace_writer import TraceWriter
+from lockstitch.model import Blob, BlobUse, Feedback, File, Record, Run, Stitch, as_id, parse_time
 from lockstitch.store import Store
-from lockstitch.store.writes.mirrors import MirrorUpdate
 
 
 def file_of_attachment(attachment: Attachment, row: Stitch, now: datetime) -> list[Record]:
@@ -56,16 +55,23 @@ def file_of_attachment(attachment: Attachment, row: Stitch, now: datetime) -> li
 
 
 def feedback(
-    span_feedback: SpanFeedback, names: MirrorIds, project: str, source: str, row: Stitch | None, now: datetime
+    span_feedback: SpanFeedback, names: MirrorIds, project: str, source: str, row: Stitch | Run | None, now: datetime
 ) -> Feedback:
-    """Return the feedback on a span. If the span is not known yet, the feedback has no thread until it arrives."""
+    """Return the feedback on a span, or on a trace if it names no span. `row` is the stored span or the stored run.
+
+    If that is not known yet, the feedback has no thread until it arrives. Feedback on a trace then has the id of its
+    run in the place of a stitch, so that the same query finds it.
+    """
     at = parse_time(span_feedback.at) if span_feedback.at else now
+    stitch_id = names.span(span_feedback.span_id) if span_feedback.span_id else None
+    if stitch_id is None and row is None and span_feedback.trace_id:
+        stitch_id = names.run(span_feedback.trace_id)
     return Feedback(
         id=names.feedback(span_feedback.id),
         project=project,
         thread_id=row.thread_id if row else None,
-        run_id=row.run_id if row else None,
-        stitch_id=names.span(span_feedback.span_id) if span_feedback.span_id else None,
+        run_id=row.id if isinstance(row, Run) else row.run_id if row else None,
+        stitch_id=stitch_id,
         name=part(span_feedback.key) or "feedback",
         score=span_feedback.score,
         value=span_feedback.value,
@@ -73,61 +79,17 @@ def feedback(
         source=source,
         created_at=at,
         updated_at=at,
+        experiment_id=as_id(span_feedback.group_id) if span_feedback.group_id else None,
+        metadata=span_feedback.about or {},
     )
 
 
 def amended(span_feedback: SpanFeedback, feedback: Feedback, now: datetime) -> Feedback:
     """Return feedback with changed fields. Fields without a new value stay."""
     changes = {"score": span_feedback.score, "value": span_feedback.value, "comment": span_feedback.comment}
+    if correction := (span_feedback.about or {}).get("correction"):
+        changes["metadata"] = {**feedback.metadata, "correction": correction}
     return feedback.changed(updated_at=now, **{name: value for name, value in changes.items() if value is not None})
-
-
-def moved(
-    records: Iterable[Record], joined: TraceAssignment, traces: Mapping[UUID, str], names: MirrorIds
-) -> list[Record]:
-    """Return the side records of dissolved threads, moved to the threads that now contain their spans.
-
-    `traces` are the traces of the rows of spans. A record that names no such row moves with the run that it names.
-    """
-    matches: list[Record] = []
-    threads: dict[UUID, set[UUID]] = {}
-
-    def trace_of(row_id: UUID | None, run_id: UUID | None) -> str | None:
-        trace = traces.get(row_id) if row_id else None
-        return trace or (joined.merged[run_id][1] if run_id and run_id in joined.merged else None)
-
-    def home_of(trace: str | None, thread_id: UUID) -> UUID:
-        # Without a trace: the thread with the same id, else any thread that has spans of the dissolved one.
-        home = joined.homes.get(trace) if trace else None
-        return home or next(iter(sorted(threads.get(thread_id, ()))), thread_id)
-
-    for run_id, (_, trace) in joined.merged.items():
-        if trace in joined.homes:
-            threads.setdefault(joined.origin[run_id], set()).add(joined.homes[trace])
-    for record in records:
-        if isinstance(record, Blob):
-            matches.append(record)
-        elif isinstance(record, Feedback):
-            trace = trace_of(record.stitch_id, record.run_id)
-            run_id = names.run(trace) if trace and record.run_id else record.run_id
-            thread_id = record.thread_id and home_of(trace, record.thread_id)
-            matches.append(record.changed(thread_id=thread_id, run_id=run_id))
-        elif isinstance(record, File):
-            row_id = next((row for row in _rows_named(record.file_id, names) if row in traces), None)
-            trace = trace_of(row_id, record.created_in_run)
-            run_id = names.run(trace) if trace else record.created_in_run
-            home = home_of(trace, record.thread_id)
-            matches.append(record.changed(thread_id=home, created_in_run=run_id, last_updated_run=run_id))
-            if (record.storage_path or "").startswith("blob:"):
-                matches.append(BlobUse(thread_id=home, sha256=(record.storage_path or "").removeprefix("blob:")))
-    return matches
-
-
-def _rows_named(file_id: str, names: MirrorIds) -> Iterator[UUID]:
-    """Yield the rows of the spans that a file may belong to. Its id is the span id, a slash and its name."""
-    for place, character in enumerate(file_id):
-        if character == "/":
-            yield names.span(file_id[:place])
 
 
 def _storable_name(name: str | None) -> str | None:
@@ -153,8 +115,7 @@ class SpanIngest:
         self._names = MirrorIds(store.project, trace_source.source)
         self._keep_secrets = keep_secrets
         self._hide = frozenset(name.lower() for name in hide)
-        self._joining = TraceAssigner(store.mirrors, trace_source, self._names)
-        self._looking = StoreLookup(store.mirrors, trace_source, self._names)
+        self._writer = TraceWriter(store.mirrors, store.project, trace_source, self._names)
         self._removing = SpanRemoval(store, trace_source, self._names)
 
     async def write(self, items: Iterable[Item], *, large: bool = False) -> BatchOutcome:
@@ -165,14 +126,73 @@ class SpanIngest:
         outcome = BatchOutcome()
         sorting = partial(sort, items, outcome, keep_secrets=self._keep_secrets, hide=self._hide)
         batch, others = await asyncio.to_thread(sorting) if large else sorting()
-        for _ in range(_PASSES):
-            joined = await self._write_with_retries(batch, outcome)
-            batch = await self._joining.loose(joined)
-            if not batch.again:
-                break
+        new, batch = await self._split(batch)
+        if new.spans and not await self._write_new(new, outcome):
+            batch.spans = new.spans | batch.spans
+        if batch.spans:
+            for _ in range(_PASSES):
+                joined = await self._write_with_retries(batch, outcome)
+                batch = await self._writer.assigner.loose(joined)
+                if not batch.again:
+                    break
         await self._keep(others, outcome)
-        await self._link_feedback(outcome.rows)
+        await self._link_feedback(self._ids_of(outcome))
         return outcome
+
+    def _ids_of(self, outcome: BatchOutcome) -> Iterator[UUID]:
+        """Yield the ids of the rows and of the runs of a batch."""
+        yield from map(self._names.span, outcome.spans)
+        yield from map(self._names.run, outcome.traces)
+
+    async def _split(self, batch: Batch) -> tuple[Batch, Batch]:
+        """Split a batch into the spans of traces that are not stored and all other spans."""
+        runs = {trace: self._names.run(trace) for trace in {span["trace_id"] for span in batch.spans.values()}}
+        stored = await self._store.mirrors.runs(runs.values())
+        new, others = Batch(), Batch()
+        for span_id, span in batch.spans.items():
+            (others if runs[span["trace_id"]] in stored else new).spans[span_id] = span
+        return new, others
+
+    async def write_part(self, reading: ReaderProcess, part: Part) -> tuple[BatchOutcome | None, list[Item]]:
+        """Write the new traces of a part. Return their outcome, and the items to write in the general way."""
+        items: list[Item] = [*part.later, *part.others]
+        if part.new is None or not await self.write_new(part.new, part.outcome):
+            return None, [*await reading.spans(), *items]
+        await self._link_feedback(self._ids_of(part.outcome))
+        return part.outcome, items
+
+    def read_task(self, items: Items) -> ReadTask:
+        """Return the task of a process that reads items for this ingest."""
+        mirrors, project = self._store.mirrors, self._store.project
+        return ReadTask(items, self._source, project, mirrors.encode, self._keep_secrets, self._hide)
+
+    async def _write_new(self, batch: Batch, outcome: BatchOutcome) -> bool:
+        """Write a batch of new traces. Return False if they are not new, or if a span cannot be stored."""
+        try:
+            prepared = self.prepare(batch)
+        except (Conflict, Refused, RecursionError):
+            return False
+        return prepared is not None and await self.write_new(prepared, outcome)
+
+    def prepare(self, batch: Batch) -> NewTraces | None:
+        """Return the rows of a batch for a store without its traces."""
+        mirrors = self._store.mirrors
+        now = self._store.clock.now()
+        return prepare(batch, self._store.project, self._source, self._names, mirrors.encode, now)
+
+    async def write_new(self, new: NewTraces, outcome: BatchOutcome) -> bool:
+        """Write prepared traces. Return False if the store has one of them. The batch must then be written again."""
+        if await self._store.mirrors.has_any(self._store.project, new.before):
+            return False
+        if new.rows is not None:
+            try:
+                await self._store.mirrors.write_encoded(new.rows)
+            except (Conflict, OutcomeUnknown, Refused, RecursionError):
+                return False
+        if await self._store.mirrors.has_any(self._store.project, new.after):
+            return False
+        outcome.add(new.outcome)
+        return True
 
     async def _write_with_retries(self, batch: Batch, outcome: BatchOutcome) -> TraceAssignment:
         """Write a batch. Start again whenever another writer was faster.
@@ -184,7 +204,7 @@ class SpanIngest:
         for attempt in range(_ATTEMPTS):
             before = batch.seen
             try:
-                return await self._write(batch, outcome)
+                return await self._writer.write(batch, outcome, self._store.clock.now())
             except (Conflict, OutcomeUnknown) as exc:
                 # Another writer changed one of these traces. The next attempt reads the new state and gives the same
                 # result.
@@ -202,146 +222,6 @@ class SpanIngest:
         """Remove the spans of a complete trace for which `keep` is False. Return the number of removed rows."""
         return await self._removing.drop_others(trace_id, keep)
 
-    async def _write(self, batch: Batch, outcome: BatchOutcome) -> TraceAssignment:
-        now = self._store.clock.now()
-        joined = await self._joining.join(batch)
-        batch.seen = joined.fences(), frozenset(batch.again)
-        batches, homes, threads = joined.batches, joined.homes, joined.threads
-        written = BatchOutcome(traces={batch.trace_id for batch in batches}, dissolved=set(joined.dissolved))
-        written.removed_spans = {name for name, _ in joined.merged.values()} - written.traces
-        new = [batch for batch in batches if homes[batch.trace_id] not in threads]
-        keys = await self._store.mirrors.keys(self._store.project, sorted({self._key(batch) for batch in new}))
-        arrived = {batch.trace_id: self._arrived(batch, joined.stored, written) for batch in batches}
-        at_home = {span_id: homes[batch.trace_id] for batch in batches for span_id in batch.spans}
-        dedup = ModelCallDedup(self._store.project, self._source, self._names, at_home, now)
-        spans_of_responses = await self._store.mirrors.spans_of_responses(
-            self._store.project, dedup.response_ids(arrived.values())
-        )
-        spans_of_responses = [
-            (response_id, row) for response_id, row in spans_of_responses if row.thread_id not in joined.dissolved
-        ]
-        claims, others = dedup.mark_duplicates(arrived.values(), spans_of_responses)
-        if others:
-            batch.again |= {str(row.data["id"]) for row in others}
-            raise Conflict("Stored spans duplicate other model calls now.")
-        mirrored: dict[UUID, MirrorUpdate] = {}
-        for parcel in batches:
-            changed = arrived[parcel.trace_id]
-            if not changed:
-                continue
-            home = homes[parcel.trace_id]
-            if home not in mirrored:
-                head = threads.get(home) or self._new_thread(parcel, home, keys, now, joined.dissolved.get(home))
-                mirrored[home] = MirrorUpdate(head, is_new=home not in threads)
-            await self._assemble(parcel, changed, joined.runs, joined.stored, mirrored[home], now, written)
-        if joined.dissolved:
-            records = await self._moved(joined)
-            await self._store.mirrors.write(
-                list(mirrored.values()), now, joined.dissolved.values(), [*records, *claims]
-            )
-        else:
-            if mirrored:
-                await self._store.mirrors.write(list(mirrored.values()), now)
-            # After the commit, because they refer to its threads.
-            await self._store.mirrors.put_side_records(claims)
-        written.rows += (await self._store.mirrors.stitches(written.further)).values()
-        outcome.add(written)
-        return joined
-
-    async def _moved(self, joined: TraceAssignment) -> list[Record]:
-        """Return the side records of dissolved threads, moved to the threads of the commit."""
-        traces = {self._names.span(span_id): batch.trace_id for batch in joined.batches for span_id in batch.spans}
-        return moved(await self._store.mirrors.owned_records(joined.dissolved), joined, traces, self._names)
-
-    def _key(self, batch: TraceBatch) -> str:
-        return part(f"{self._source.source}:{batch.name}") or self._source.source
-
-    def _new_thread(
-        self, batch: TraceBatch, thread_id: UUID, keys: dict[str, UUID], now: datetime, before: Thread | None
-    ) -> Thread:
-        """Return a thread for a trace. `before` is one with the same id that the commit deletes."""
-        key = self._key(batch)
-        foreign = batch.name
-        stored: dict[str, Any] = {}
-        if before is not None:
-            # The fence rises, so that a writer that has seen the earlier thread cannot write to this one.
-            names = ("title", "extras", "priority", "expires_at", "created_at")
-            stored = {"fence": before.fence + 1, **{name: getattr(before, name) for name in names}}
-        thread = Thread(
-            id=thread_id,
-            # A native thread may have the key. The imported trace is then found only by its id.
-            key=key if keys.get(key, thread_id) == thread_id else None,
-            project=self._store.project,
-            kind="trace",
-            status="running",
-            state={"source": self._source.source, "foreign_id": foreign},
-            created_at=now,
-            updated_at=now,
-        )
-        return thread.changed(**stored) if stored else thread
-
-    def _arrived(self, batch: TraceBatch, stored: dict[UUID, Stitch], outcome: BatchOutcome) -> list[NewSpan]:
-        """Return the spans with new data, merged with the stored data."""
-        changed: list[NewSpan] = []
-        for span_id, span in batch.spans.items():
-            old = stored.get(self._names.span(span_id))
-            if old is None and span_id in batch.recompute:
-                continue
-            if old is not None and old.type != "removed":
-                was = stored_span_data(old.data)
-                merged = merge(was, span)
-                if merged == was and span_id not in batch.recompute:
-                    outcome.rows.append(old)
-                    facts = self._source.facts(was)
-                    outcome.missing[span_id] = facts.missing
-                    outcome.further += further(self._names, span_id, facts)
-                    continue
-                span = merged
-            facts = self._source.facts(span)
-            outcome.missing[span_id] = facts.missing
-            changed.append(NewSpan(span, facts))
-        return changed
-
-    async def _assemble(
-        self,
-        batch: TraceBatch,
-        changed: Sequence[NewSpan],
-        runs: dict[UUID, Run],
-        stored: dict[UUID, Stitch],
-        into: MirrorUpdate,
-        now: datetime,
-        outcome: BatchOutcome,
-    ) -> None:
-        run_id = self._names.run(batch.trace_id)
-        run = runs.get(run_id)
-        stored_trace = StoredTrace(run or self._new_run(batch, run_id, into, now), run is None, stored)
-        if run is not None:
-            await self._looking.load(stored_trace, changed, now)
-        trace = TraceBuilder(self._source, self._names, stored_trace, price, now)
-        after, rows = trace.assemble(changed)
-        if needs_all_calls(stored_trace, rows):
-            stored_trace.calls = await self._store.mirrors.model_calls(run_id)
-            trace = TraceBuilder(self._source, self._names, stored_trace, price, now)
-            after, rows = trace.assemble(changed)
-        add_to_mirror(into, stored_trace, after, rows, trace.root_id)
-        outcome.rows += [row.stitch() for row in rows]
-
-    def _new_run(self, batch: TraceBatch, run_id: UUID, into: MirrorUpdate, now: datetime) -> Run:
-        number = len(into.new_runs) + 1
-        started = min(start_time(span, now) for span in batch.spans.values())
-        return Run(
-            id=run_id,
-            thread_id=into.head.id,
-            sequence=into.head.last_sequence + number,
-            turn=into.head.last_turn + number,
-            role="trace",
-            status="running",
-            first_position=0,
-            source=self._source.source,
-            foreign_id=batch.trace_id,
-            started_at=started,
-        )
-
     # Attachments and feedback
 
     async def _keep(self, others: Sequence[Attachment | SpanFeedback], outcome: BatchOutcome) -> None:
@@ -349,6 +229,8 @@ class SpanIngest:
             return
         wanted = {span_id for item in others if (span_id := item.span_id)}
         rows = await self._store.mirrors.stitches(self._names.span(span_id) for span_id in wanted)
+        traces = {item.trace_id for item in others if isinstance(item, SpanFeedback) and not item.span_id}
+        runs = await self._store.mirrors.runs(self._names.run(trace_id) for trace_id in traces if trace_id)
         now = self._store.clock.now()
         earlier = await self._earlier(others)
         records: list[Record] = []
@@ -361,7 +243,8 @@ class SpanIngest:
                 else:
                     records.append(amended(item, known, now))
             elif isinstance(item, SpanFeedback):
-                records.append(feedback(item, self._names, self._store.project, self._source.source, row, now))
+                run = runs.get(self._names.run(item.trace_id)) if item.trace_id and not item.span_id else None
+                records.append(feedback(item, self._names, self._store.project, self._source.source, row or run, now))
             elif row is None:
                 why = f"attachment {item.name}: its span {item.span_id} is not known"
                 outcome.refused.append((item.span_id, why))
@@ -369,17 +252,23 @@ class SpanIngest:
                 records += file_of_attachment(item, row, now)
         await self._store.mirrors.put_side_records(records)
         early = [record.stitch_id for record in records if isinstance(record, Feedback) and record.thread_id is None]
-        # Another writer may have stored the span since it was looked up.
-        await self._link_feedback((await self._store.mirrors.stitches(filter(None, early))).values())
+        # Another writer may have stored the span or the trace since it was looked up.
+        await self._link_feedback(filter(None, early))
 
-    async def _link_feedback(self, rows: Iterable[Stitch]) -> None:
-        """Set thread and run of feedback that arrived before its span."""
-        spans = {row.id: row for row in rows}
-        linked: list[Record] = [
-            record.changed(thread_id=spans[record.stitch_id].thread_id, run_id=spans[record.stitch_id].run_id)
-            for record in await self._store.mirrors.early_feedback(self._store.project, spans)
-            if record.stitch_id is not None
-        ]
+    async def _link_feedback(self, ids: Iterable[UUID]) -> None:
+        """Set thread and run of feedback that arrived before its span or its trace, by ids of rows and runs."""
+        early = await self._store.mirrors.early_feedback(self._store.project, ids)
+        if not early:
+            return
+        named = [record.stitch_id for record in early if record.stitch_id]
+        spans, runs = await self._store.mirrors.stitches(named), await self._store.mirrors.runs(named)
+        linked: list[Record] = []
+        for record in early:
+            assert record.stitch_id is not None
+            if span := spans.get(record.stitch_id):
+                linked.append(record.changed(thread_id=span.thread_id, run_id=span.run_id))
+            elif run := runs.get(record.stitch_id):
+                linked.append(record.changed(thread_id=run.thread_id, run_id=run.id, stitch_id=None))
         # Refused: the thread was deleted since. The feedback still names its span.
         with suppress(Refused):
             await self._store.mirrors.put_side_records(linked)

@@ -46,6 +46,11 @@ def _head_fields(into: MirrorUpdate, stored_trace: StoredTrace, run: Run) -> dic
     # A run with a corrected, earlier start time is still the last run if it was the last before.
     if last is None or run.started_at >= last or stored_trace.run.started_at == last:
         fields["last_run_at"], fields["status"] = run.started_at, run.status
+        if run.agent:
+            fields["agent"] = run.agent
+    if run.started_at < into.fields.get("created_at", head.created_at):
+        # The trace is older than its import.
+        fields["created_at"] = run.started_at
     state = run.state
     if head.user_id is None and state.get("user_id"):
         fields["user_id"] = part(str(state["user_id"]))
@@ -95,7 +100,7 @@ class SpanRemoval:
             run,
             is_new=False,
             tools=[row for row in rows if row.type == "tool_call" and row.position not in places],
-            calls=[row for row in rows if row.type == "llm_call"],
+            calls=[row for row in rows if row.type == "llm_call" or (row.type == "span" and "cost" in row.data)],
         )
         after, changed = TraceBuilder(self._source, self._names, stored_trace, price, now).assemble([], stitches)
         add_to_mirror(into, stored_trace, after, changed, None)

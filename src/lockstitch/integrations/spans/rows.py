@@ -91,7 +91,13 @@ def order_of(piece: Mapping[str, Any], at: datetime) -> tuple[Any, ...]:
 def start_time(piece: Mapping[str, Any], now: datetime) -> datetime:
     """Return the start time of a span, else its end time, else `now`."""
     text = piece.get("start") or piece.get("end")
-    return parse_time(text) if text else now
+    return _parsed(text) if text else now
+
+
+@lru_cache(maxsize=4_000)
+def _parsed(text: str) -> datetime:
+    """Cached, because the start of a span is needed several times."""
+    return parse_time(text)
 
 
 def lasted(piece: Mapping[str, Any]) -> int | None:
@@ -99,7 +105,7 @@ def lasted(piece: Mapping[str, Any]) -> int | None:
     start, end = piece.get("start"), piece.get("end")
     if not start or not end:
         return None
-    return max(0, round((parse_time(end) - parse_time(start)).total_seconds() * 1000))
+    return max(0, round((_parsed(end) - _parsed(start)).total_seconds() * 1000))
 
 
 def new_row(
@@ -128,8 +134,20 @@ def new_row(
 def as_span(row: SpanRow, duplicate_of: UUID | None = None) -> None:
     """Make the row a plain span: neither a model call nor a tool call, or a duplicate of a model call."""
     row.values["type"] = "span"
+    row.values["model"] = None
     if duplicate_of is not None:
         row.values["data"]["duplicate_of"] = str(duplicate_of)
+
+
+def as_counted_span(row: SpanRow, facts: SpanFacts, cost: Json | None) -> None:
+    """Make the row a span with token counts and a cost that is not a model call: an embedding."""
+    as_span(row)
+    values = row.values
+    values["name"] = part(facts.model or values["name"] or "")
+    if facts.tokens is not None:
+        values |= dict(zip(TOKENS, _storable(facts.tokens), strict=True))
+    details = {"model": facts.model, "provider": facts.provider, "cost": cost}
+    values["data"] |= {key: value for key, value in details.items() if value is not None}
 
 
 def as_model_call(
@@ -144,7 +162,7 @@ def as_model_call(
     calls = len(tool_uses(message))
     values["type"] = "llm_call"
     model = (generation and generation.model) or facts.model
-    values["name"] = part(model or values["name"] or "")
+    values["name"] = values["model"] = part(model or values["name"] or "")
     values["message"] = message
     values["calls"] = calls or None
     values["call_id"] = part(generation.id) if generation and generation.id else None
@@ -206,8 +224,15 @@ _STOPS: Final = {
     "length": "max_tokens",
     "max_tokens": "max_tokens",
     "content_filter": "refusal",
+    "safety": "refusal",
+    "guardrail_intervened": "refusal",
     "refusal": "refusal",
     "stop_sequence": "stop_sequence",
+    # Without content the requested calls are unknown, but not the reason.
+    "tool_calls": "tool_use",
+    "tool_call": "tool_use",
+    "tool_use": "tool_use",
+    "function_call": "tool_use",
 }
 
 
@@ -217,7 +242,7 @@ def _stop(status: str | None, generation: Generation | None, calls: int) -> str 
         return status
     if calls:
         return "tool_use"
-    return _STOPS.get((generation.finish_reason or "stop").lower(), "end_turn")
+    return _STOPS.get((generation.finish_reason or "stop").lower().replace("-", "_"), "end_turn")
 
 
 def _storable(tokens: TokenCounts) -> list[int]:

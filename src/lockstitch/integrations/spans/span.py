@@ -6,7 +6,7 @@ data alone, by the integration of the source: the model and its answer, the tool
 has the same effect as data in time, and a second import changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, Required, TypedDict, cast
 
@@ -41,6 +41,8 @@ class SpanData(TypedDict, total=False):
     """The conversation of the trace, as the source names it."""
     user_id: str
     session_id: str
+    trace_name: str
+    """The name of the trace, if the source gives it another name than its root span."""
     group: str
     """LangSmith's project or OpenTelemetry's service.name. An attribute, never a boundary."""
     total_tokens: int
@@ -74,6 +76,10 @@ class SpanFeedback(NamedTuple):
     at: str | None = None
     amends: bool = False
     """True if it changes earlier feedback with the same id and contains only the new values."""
+    group_id: str | None = None
+    """The id of the experiment, for feedback on all its runs. It has no span then."""
+    about: Json | None = None
+    """All other values of the source: its own ids, a correction, the evaluator."""
 
 
 Item = SpanData | Attachment | SpanFeedback
@@ -125,6 +131,10 @@ class Generation(NamedTuple):
     provider: str | None = None
 
 
+def _no_text() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class SpanFacts:
     """The facts of a span, computed from its merged data. Unknown values are empty."""
@@ -140,6 +150,7 @@ class SpanFacts:
     """Parameters of the request: temperature, max_tokens, …"""
     generations: list[Generation] = field(default_factory=list[Generation])
     tokens: TokenCounts | None = None
+    """The token counts of a model call, or of a span that is an embedding."""
     cost: float | None = None
     """Cost of this call in USD, if the source gives it."""
     call: RequestedCall | None = None
@@ -148,12 +159,20 @@ class SpanFacts:
     """For a tool span: the result."""
     results: list[Result] = field(default_factory=list[Result])
     """Results of other calls that its inputs and outputs mention, in order."""
-    input_text: str | None = None
-    """The last user text in its inputs."""
-    answer: str | None = None
-    """The last assistant text in its outputs."""
+    find_input: Callable[[], str | None] = _no_text
+    find_answer: Callable[[], str | None] = _no_text
     missing: list[str] = field(default_factory=list[str])
     """Expected fields that the span lacks, for the report."""
+
+    @property
+    def input_text(self) -> str | None:
+        """The last user text in its inputs. It is searched when it is read, because only that of a root is needed."""
+        return self.find_input()
+
+    @property
+    def answer(self) -> str | None:
+        """The last assistant text in its outputs, searched when it is read."""
+        return self.find_answer()
 
 
 class TraceSource(Protocol):
@@ -199,6 +218,8 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> SpanData:
             merged.setdefault(key, value)
         elif key in _BAGS and isinstance(value, dict) and isinstance(merged.get(key), dict):
             merged[key] = {**merged[key], **value}
+        elif key in _LOGGED and merged.get(key):
+            merged[key] = _with_logged(merged[key], value)
         else:
             merged[key] = value
     named = [piece["trace_id"] for piece in (old, new) if "trace_id" in piece and not piece.get("inferred")]
@@ -209,3 +230,36 @@ def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> SpanData:
 
 
 _BAGS = frozenset({"metadata", "extra"})
+_LOGGED = frozenset({"inputs", "outputs", "events"})
+
+LOG = "otel.log"
+"""The member of a message or an event that came from a log record. It sorts by time and identifies the record."""
+
+
+def _with_logged(old: Any, new: Any) -> Any:
+    """Merge messages or events of which some came from log records, one record each. Otherwise the new value wins.
+
+    Own messages of a span win over those of log records, which repeat them. Own events and those of log records are
+    both stored.
+    """
+    sides: list[Any] = [old, new]
+    if all(isinstance(side, dict) for side in sides):
+        entries = [side.get("messages") for side in sides]
+        logged = [_is_logged(messages) for messages in entries]
+        return {"messages": _united(*entries)} if all(logged) else sides[0] if logged[1] else sides[1]
+    if all(isinstance(side, list) for side in sides) and any(map(_is_logged, sides)):
+        return _united(*sides)
+    return sides[1]
+
+
+def _is_logged(entries: Any) -> bool:
+    """True if a list ends with an entry of a log record. Own entries come before."""
+    last = cast("list[Any]", entries)[-1] if isinstance(entries, list) and entries else None
+    return isinstance(last, dict) and LOG in last
+
+
+def _united(old: Any, new: Any) -> list[Any]:
+    """Return the own entries of the newer list that has some, and the entries of log records in their order."""
+    own = [item for item in new if LOG not in item] or [item for item in old if LOG not in item]
+    logged = {item[LOG]: item for item in (*old, *new) if LOG in item}
+    return [*own, *(logged[key] for key in sorted(logged))]

@@ -84,12 +84,14 @@ class ToolCallIndex:
             index, asked_at = stitch.call_index or 0, str(stitch.data.get("asked_at") or format_time(at_of(stitch)))
             order = (parse_time(asked_at), "")
             name = str(stitch.data.get("asked_name") or stitch.name or "")
-            request = Request(stitch.reply_to, index, call_id, name, asked_at, order, stitch)
+            under = str(stitch.data.get("asked_under") or "")
+            request = Request(stitch.reply_to, index, call_id, name, asked_at, order, stitch, parent_id=under)
             self._requests[call_id].append(request)
             self._placed[stitch.reply_to, index] = request
         if "id" in stitch.data:
             piece: Any = stitch.data
-            span = Span(piece, at_of(stitch), stitch, call_id, stitch.name if is_guessed(stitch) else None, request)
+            span_name = stitch.name if is_guessed(stitch) else None
+            span = Span(piece, at_of(stitch), stitch, call_id, span_name, request, str(stitch.parent_id or ""))
             self._spans[call_id].append(span)
             if request is not None:
                 request.span = span
@@ -101,13 +103,15 @@ class ToolCallIndex:
         for index, (call_id, name) in enumerate(requested_calls(response.values["message"], response.id)):
             self._touched.add(call_id)
             asked_at, order = format_time(response.at), (*response.order, index)
+            under = str(response.values["parent_id"])
             request = self._placed.get((response.position or 0, index))
             if request is not None and request.call_id == call_id:
                 request.response, request.name, request.requested_at = response, name, asked_at
+                request.parent_id = under
                 continue
             if request is not None:
                 self._drop(request)
-            self._requests[call_id].append(Request(response, index, call_id, name, asked_at, order))
+            self._requests[call_id].append(Request(response, index, call_id, name, asked_at, order, parent_id=under))
 
     def remove_request(self, response: Stitch) -> None:
         """Drop the requests of a response that is now a duplicate of another model call."""
@@ -133,7 +137,10 @@ class ToolCallIndex:
         self._facts_by_span[span["id"]] = facts
         if old is not None and old.type == "tool_call":
             self._forget(old)
-        self._spans[call_id].append(Span(span, start_time(span, self._now), old, call_id, name))
+        parent = span.get("parent_id")
+        parent_id = str(self._names.span(parent) if parent else self._run.id)
+        at = start_time(span, self._now)
+        self._spans[call_id].append(Span(span, at, old, call_id, name, parent_id=parent_id))
 
     def _forget(self, old: Stitch) -> None:
         """Remove the stored version of a span, because new data of it arrived."""
@@ -259,7 +266,7 @@ class ToolCallIndex:
             data["by_name"] = True
         if request is not None:
             _set_request(row, request)
-            data["asked_at"] = request.requested_at
+            data["asked_at"], data["asked_under"] = request.requested_at, request.parent_id
             if request.name != values["name"]:
                 data["asked_name"] = request.name
         if isinstance(args, dict) and args != piece.get("inputs"):
@@ -278,7 +285,7 @@ class ToolCallIndex:
         row = new_row({}, row_id, self._run, owner, old, self._now)
         row.values |= {"type": "tool_call", "call_id": call_id, "name": request.name, "status": None}
         row.values["at"] = parse_time(request.requested_at)
-        row.values["data"] = {"asked_at": request.requested_at}
+        row.values["data"] = {"asked_at": request.requested_at, "asked_under": request.parent_id}
         row.order = request.order
         if old is not None and call_id not in self._recompute:
             _keep_mentioned_result(row, old, {})

@@ -1,8 +1,9 @@
 """Matching of tool spans to the requests they answer, among all known spans of a trace.
 
 Spans with a call id come first: each takes the last request with that id before it. Spans without a call id take the
-remaining requests: each takes the last request with its name before it. Only times decide, so the result does not
-depend on which spans arrived and which were stored.
+remaining requests: each takes the last request with its name before it. Agents of a team run at the same time and may
+use the same ids and names. So a span first takes a request whose response has the same parent span. Otherwise only
+times decide, so the result does not depend on which spans arrived and which were stored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,8 @@ class Request:
     """The place of the call's row in the log."""
     row: Stitch | None = None
     span: "Span | None" = None
+    parent_id: str = ""
+    """The row of the parent span of the response. "" if it is unknown."""
 
     @property
     def turn(self) -> tuple[str, int, str]:
@@ -60,6 +63,8 @@ class Span:
     name: str | None = None
     """The name of the tool, if the span has no call id."""
     request: Request | None = None
+    parent_id: str = ""
+    """The row of the parent span."""
 
     @property
     def turn(self) -> tuple[datetime, str]:
@@ -71,14 +76,16 @@ def match(requests: Sequence[Request], spans: Sequence[Span]) -> None:
     requests = sorted(requests, key=lambda request: request.turn)
     for request in requests:
         request.span = None
-    for span in sorted(spans, key=lambda span: span.turn):
+    remaining = sorted(spans, key=lambda span: span.turn)
+    for span in remaining:
         span.request = None
-        free = [request for request in requests if request.span is None]
-        if not free:
-            continue
-        before = [request for request in free if request.requested_at <= format_time(span.at)]
-        chosen = before[-1] if before else free[0]
-        chosen.span, span.request = span, chosen
+    for near in (True, False):
+        for span in [span for span in remaining if span.request is None]:
+            free = [request for request in requests if request.span is None and (not near or _is_near(request, span))]
+            before = [request for request in free if request.requested_at <= format_time(span.at)]
+            if before or (free and not near):
+                chosen = before[-1] if before else free[0]
+                chosen.span, span.request = span, chosen
 
 
 def deal(requests: Sequence[Request], spans: Sequence[Span]) -> list[Span]:
@@ -86,15 +93,23 @@ def deal(requests: Sequence[Request], spans: Sequence[Span]) -> list[Span]:
     requests = sorted(requests, key=lambda request: request.turn_by_name)
     for request in requests:
         request.span = None
-    before: list[Request] = []
-    requested = 0
+    ordered = sorted(spans, key=lambda span: span.turn)
+    chosen: dict[int, Request] = {}
+    by_parent: dict[str, tuple[list[Request], list[Span]]] = {}
+    for request in requests:
+        by_parent.setdefault(request.parent_id, ([], []))[0].append(request)
+    for span in ordered:
+        if span.parent_id in by_parent:
+            by_parent[span.parent_id][1].append(span)
+    for parent_id, (near, below) in by_parent.items():
+        if parent_id:
+            chosen |= _last_before(near, below)
+    taken = {id(request) for request in chosen.values()}
+    rest = [request for request in requests if id(request) not in taken]
+    chosen |= _last_before(rest, [span for span in ordered if id(span) not in chosen])
     moved: list[Span] = []
-    for span in sorted(spans, key=lambda span: span.turn):
-        at = format_time(span.at)
-        while requested < len(requests) and requests[requested].requested_at <= at:
-            before.append(requests[requested])
-            requested += 1
-        request = before.pop() if before else None
+    for span in ordered:
+        request = chosen.get(id(span))
         if request is not None:
             request.span = span
         call_id = request.call_id if request is not None else without_call(span.data)
@@ -102,6 +117,25 @@ def deal(requests: Sequence[Request], spans: Sequence[Span]) -> list[Span]:
             span.request = request
             moved.append(span)
     return moved
+
+
+def _is_near(request: Request, span: Span) -> bool:
+    return bool(span.parent_id) and request.parent_id == span.parent_id
+
+
+def _last_before(requests: Sequence[Request], spans: Sequence[Span]) -> dict[int, Request]:
+    """Return the last free request before each span, by the identity of the span. Both are sorted by time."""
+    before: list[Request] = []
+    requested = 0
+    chosen: dict[int, Request] = {}
+    for span in spans:
+        at = format_time(span.at)
+        while requested < len(requests) and requests[requested].requested_at <= at:
+            before.append(requests[requested])
+            requested += 1
+        if before:
+            chosen[id(span)] = before.pop()
+    return chosen
 
 
 def requested_calls(message: Json | None, response_id: UUID) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from lockstitch.integrations.spans.rows import (
     TOKENS,
     MirrorIds,
     SpanRow,
+    as_counted_span,
     as_model_call,
     as_span,
     at_of,
@@ -51,7 +52,7 @@ class StoredTrace:
     recompute: frozenset[str] = frozenset()
     """Ids of calls with mentioned results to assign again. `mentions` contains all their mentions."""
     calls: Sequence[Stitch] | None = None
-    """All model calls of the trace, if the totals must be computed again."""
+    """All model calls and other counted spans of the trace, if the totals must be computed again."""
 
 
 @dataclass(slots=True)
@@ -102,7 +103,10 @@ class TraceBuilder:
             self._take_model_call(span, facts)
         else:
             row = self._row(span)
-            as_span(row, new_span.duplicate_of)
+            if facts.role == "span" and facts.tokens is not None:
+                as_counted_span(row, facts, self._price(facts, row.at))
+            else:
+                as_span(row, new_span.duplicate_of)
             self._rows.append(row)
             self._withdraw(row, facts)
         self._calls.mention(MentionedResult(start_time(span, self._now), span["id"], facts.results))
@@ -185,7 +189,7 @@ class TraceBuilder:
         others = [
             SpanRow(dict(stitch.__dict__), order_of(stitch.data, at_of(stitch)), stitch)
             for stitch in stored
-            if stitch.id not in span_rows and stitch.id not in removed
+            if stitch.type == "llm_call" and stitch.id not in span_rows and stitch.id not in removed
         ]
         before = 0 if has_all_calls else self._known.run.steps - len(self._known.later)
         ordered = sorted([*span_rows.values(), *others], key=lambda row: row.order)
@@ -208,6 +212,8 @@ class TraceBuilder:
         tokens = {name: getattr(run, name) for name in TOKENS}
         cost = run.cost
         for row in rows:
+            if row.old is None and row.values["type"] != "llm_call" and row.values["input_tokens"] is None:
+                continue
             was = row.old is not None and row.old.type == "llm_call"
             steps += (row.values["type"] == "llm_call") - was
             for name in TOKENS:
@@ -218,7 +224,7 @@ class TraceBuilder:
         if self._known.calls is not None:
             changed = {row.old.id for row in rows if row.old is not None}
             remaining = [stitch.data for stitch in self._known.calls if stitch.id not in changed]
-            remaining += [row.values["data"] for row in rows if row.values["type"] == "llm_call"]
+            remaining += [row.values["data"] for row in rows if row.values["type"] in ("llm_call", "span")]
             cost = {}
             for data in remaining:
                 if (item := _cost(data)) is not None:
@@ -246,7 +252,7 @@ class TraceBuilder:
         error = span.get("error") or (span.get("status") if status == "failed" else None)
         return {
             "foreign_id": span["id"] if "substitute" in state else trace_of(self._known.run),
-            "agent": part(span.get("name")),
+            "agent": part(span.get("trace_name") or span.get("name")),
             "status": status,
             "stop_reason": {"completed": "end_turn", "failed": "error"}.get(status),
             "error": error,
@@ -318,23 +324,25 @@ def _remaining_values(stitch: Stitch, places: set[int]) -> Json:
     """Return the values that stay of a removed row. A requested tool call stays if its response stays."""
     if stitch.type != "tool_call" or stitch.reply_to is None or stitch.reply_to in places:
         return removed(stitch)
-    asked_at = stitch.data.get("asked_at")
-    unanswered = {"message": None, "status": None, "duration_ms": None, "data": {"asked_at": asked_at}}
+    asked = {name: stitch.data.get(name) for name in ("asked_at", "asked_under")}
+    unanswered = {"message": None, "status": None, "duration_ms": None, "data": asked}
     return {**stitch.__dict__, **unanswered, "id": new_id()}
 
 
 def needs_all_calls(stored_trace: StoredTrace, rows: Sequence[SpanRow]) -> bool:
-    """True if a counted model call no longer counts or has another cost, so that the totals must be computed again."""
+    """True if a counted span no longer counts or has another cost, so that the totals must be computed again."""
     return stored_trace.calls is None and any(
         row.old is not None
-        and row.old.type == "llm_call"
-        and (row.values["type"] != "llm_call" or _cost(row.old.data) not in (None, _cost(row.values["data"])))
+        and (
+            (row.old.type == "llm_call" and row.values["type"] != "llm_call")
+            or _cost(row.old.data) not in (None, _cost(row.values["data"]))
+        )
         for row in rows
     )
 
 
 def _cost(data: Json) -> Json | None:
-    """Return the cost of a model call, {} if its price is unknown, None if it has no token counts."""
+    """Return the cost of a counted span, {} if its price is unknown, None if it has no token counts."""
     return data.get("cost")
 
 

@@ -98,13 +98,16 @@ class TraceAssigner:
         """
         plan = _Plan({span_id: span["trace_id"] for span_id, span in batch.spans.items()})
         seen = _Seen()
+        # If every span names its trace, no stored record can change the plan.
+        final = not self._infers and not batch.again and not batch.absorbed
         for _ in range(_ROUNDS):
             run_ids = {self._names.run(trace) for trace in {*plan.traces.values(), *batch.absorbed}}
-            homes = self._homes(self._trace_batches(batch, plan, seen), await self._mirrors.runs(run_ids), plan)
+            batches = self._trace_batches(batch, plan, seen)
+            homes = self._homes(batches, await self._mirrors.runs(run_ids), plan)
             threads = await self._mirrors.threads({*homes.values(), *plan.opened})
             seen = await self._look(batch, plan, run_ids, threads)
-            new = await self._plan(batch, plan, seen)
-            batches = self._trace_batches(batch, new, seen)
+            new = plan if final else await self._plan(batch, plan, seen)
+            batches = batches if final else self._trace_batches(batch, new, seen)
             if new == plan and homes == self._homes(batches, seen.runs, new):
                 return await self._joined(batches, homes, new, seen)
             plan = new

@@ -206,7 +206,10 @@ WITH counted AS (
     UNION ALL
     SELECT m.day::date, coalesce(a.role, 'agent'), NULL, NULL, nullif(m.model, ''), NULL, m.runs,
            m.input_tokens, m.output_tokens, m.cache_read_tokens, m.cache_write_tokens
-    FROM lockstitch.daily_metrics m LEFT JOIN lockstitch.agents a ON a.project = m.project AND a.name = m.agent)
+    FROM lockstitch.daily_metrics m LEFT JOIN lockstitch.agents a ON a.project = m.project AND a.name = m.agent),
+models AS MATERIALIZED (
+    SELECT day, model, max(provider) AS provider, sum(runs) AS runs FROM counted
+    WHERE model IS NOT NULL GROUP BY day, model)
 SELECT day::text || ' daily' AS id,
        coalesce(sum(runs) FILTER (WHERE role = 'agent'), 0)::bigint AS agent_runs_count,
        coalesce(sum(runs) FILTER (WHERE role = 'team'), 0)::bigint AS team_runs_count,
@@ -220,8 +223,7 @@ SELECT day::text || ' daily' AS id,
                           'cache_write_tokens', sum(cache_write_tokens)) AS token_metrics,
        (SELECT coalesce(jsonb_agg(jsonb_build_object('model_id', p.model, 'model_provider', p.provider, 'count', p.runs)
                                   ORDER BY p.model, p.provider), '[]')
-        FROM (SELECT c.model, max(c.provider) AS provider, sum(c.runs) AS runs FROM counted c
-              WHERE c.day = counted.day AND c.model IS NOT NULL GROUP BY c.model) AS p) AS model_metrics,
+        FROM models p WHERE p.day = counted.day) AS model_metrics,
        day AS date,
        'daily' AS aggregation_period,
        day < (now() AT TIME ZONE 'UTC')::date AS completed,

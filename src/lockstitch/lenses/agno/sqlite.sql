@@ -215,7 +215,10 @@ WITH counted AS (
     UNION ALL
     SELECT m.day, coalesce(a.role, 'agent'), NULL, NULL, nullif(m.model, ''), NULL, m.runs,
            m.input_tokens, m.output_tokens, m.cache_read_tokens, m.cache_write_tokens
-    FROM main.daily_metrics m LEFT JOIN main.agents a ON a.project = m.project AND a.name = m.agent)
+    FROM main.daily_metrics m LEFT JOIN main.agents a ON a.project = m.project AND a.name = m.agent),
+models AS MATERIALIZED (
+    SELECT day, model, max(provider) AS provider, sum(runs) AS runs FROM counted
+    WHERE model IS NOT NULL GROUP BY day, model)
 SELECT day || ' daily' AS id,
        coalesce(sum(runs) FILTER (WHERE role = 'agent'), 0) AS agent_runs_count,
        coalesce(sum(runs) FILTER (WHERE role = 'team'), 0) AS team_runs_count,
@@ -228,8 +231,8 @@ SELECT day || ' daily' AS id,
                    'total_tokens', sum(input_tokens + output_tokens), 'cache_read_tokens', sum(cache_read_tokens),
                    'cache_write_tokens', sum(cache_write_tokens)) AS token_metrics,
        (SELECT json_group_array(json(used))
-        FROM (SELECT json_object('model_id', c.model, 'model_provider', max(c.provider), 'count', sum(c.runs)) AS used
-              FROM counted c WHERE c.day = counted.day AND c.model IS NOT NULL GROUP BY c.model ORDER BY c.model))
+        FROM (SELECT json_object('model_id', m.model, 'model_provider', m.provider, 'count', m.runs) AS used
+              FROM models m WHERE m.day = counted.day ORDER BY m.model))
            AS model_metrics,
        day AS date,
        'daily' AS aggregation_period,

@@ -32,7 +32,10 @@ CREATE TABLE IF NOT EXISTS llm_calls (
     usage_metadata     JSON TEXT CHECK (usage_metadata IS NULL OR json_valid(usage_metadata)),
     tool_call_requests JSON TEXT NOT NULL CHECK (json_valid(tool_call_requests)),
     llm_output_text    TEXT,
-    error_flag         INTEGER NOT NULL CHECK (error_flag IN (0, 1))
+    error_flag         INTEGER NOT NULL CHECK (error_flag IN (0, 1)),
+    created_at         TEXT,
+    input_tokens       INTEGER,
+    output_tokens      INTEGER
 );
 CREATE INDEX IF NOT EXISTS llm_calls_run ON llm_calls (run_id);
 

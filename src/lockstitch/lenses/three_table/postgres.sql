@@ -186,10 +186,22 @@ SELECT s.log_id, s.thread_id, s.run_id, s.at, s.step_number::integer,
     NULL::jsonb, s.messages_count::integer, s.estimated_tokens::integer, s.duration_ms::integer
 FROM lockstitch.stitches s JOIN lockstitch.threads t ON t.id = s.thread_id
 WHERE s.type NOT IN ('llm_call', 'tool_call', 'api_call_started') AND s.run_id IS NOT NULL
+  AND s.type NOT IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error')
+  AND t.kind IN ('chat', 'goal', 'task')
+UNION ALL
+-- The document looks for errors by this name. action_data has the type of the stitch.
+SELECT s.log_id, s.thread_id, s.run_id, s.at, s.step_number::integer,
+    'error'::varchar,
+    lockstitch.safe_jsonb(s.data) || jsonb_build_object('stitch_type', s.type),
+    NULL::jsonb, s.messages_count::integer, s.estimated_tokens::integer, s.duration_ms::integer
+FROM lockstitch.stitches s JOIN lockstitch.threads t ON t.id = s.thread_id
+WHERE s.type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error') AND s.run_id IS NOT NULL
   AND t.kind IN ('chat', 'goal', 'task')
 UNION ALL
 SELECT s.log_id, t.id, r.id, s.at, s.step_number::integer,
-    CASE s.type WHEN 'llm_call' THEN 'api_response_received' WHEN 'tool_call' THEN 'tool_execution' ELSE s.type END::varchar,
+    CASE WHEN s.type = 'llm_call' THEN 'api_response_received' WHEN s.type = 'tool_call' THEN 'tool_execution'
+         WHEN s.type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error') THEN 'error'
+         ELSE s.type END::varchar,
     lockstitch.safe_jsonb(s.data) || CASE s.type
         WHEN 'run_started' THEN
             jsonb_build_object('user_message', lockstitch.text_of(lockstitch.message_at(r.thread_id, r.input_position)))
@@ -209,7 +221,8 @@ SELECT s.log_id, t.id, r.id, s.at, s.step_number::integer,
             'result', lockstitch.result_value(lockstitch.safe_jsonb(s.message) -> 'content'),
             'success', coalesce(lockstitch.safe_jsonb(s.message) -> 'is_error', 'false') <> 'true',
             'execution_time_ms', s.duration_ms)
-        ELSE '{}' END,
+        ELSE CASE WHEN s.type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error')
+                  THEN jsonb_build_object('stitch_type', s.type) ELSE '{}' END END,
     NULL::jsonb, s.messages_count::integer, s.estimated_tokens::integer, s.duration_ms::integer
 FROM lockstitch.runs r
 JOIN lockstitch.archives a ON a.thread_id = r.thread_id AND r.first_position BETWEEN a.first_position AND a.last_position

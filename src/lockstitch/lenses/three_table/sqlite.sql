@@ -155,6 +155,16 @@ SELECT s.log_id, t.id AS agent_uuid, r.id AS run_id, s.at AS timestamp, s.step_n
     CAST(NULL AS TEXT) AS messages_snapshot, s.messages_count, s.estimated_tokens, s.duration_ms
 FROM main.stitch_rows s JOIN main.threads t ON t.no = s.thread_no JOIN main.run_rows r ON r.no = s.run_no
 WHERE s.type NOT IN ('llm_call', 'tool_call', 'api_call_started')
+  AND s.type NOT IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error')
+  AND t.kind IN ('chat', 'goal', 'task')
+UNION ALL
+-- The document looks for errors by this name. action_data has the type of the stitch.
+SELECT s.log_id, t.id, r.id, s.at, s.step_number,
+    CAST('error' AS TEXT),
+    CAST(json_set(coalesce(s.data, '{}'), '$.stitch_type', s.type) AS TEXT),
+    CAST(NULL AS TEXT), s.messages_count, s.estimated_tokens, s.duration_ms
+FROM main.stitch_rows s JOIN main.threads t ON t.no = s.thread_no JOIN main.run_rows r ON r.no = s.run_no
+WHERE s.type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error')
   AND t.kind IN ('chat', 'goal', 'task')
 UNION ALL
 SELECT s.log_id, t.id AS agent_uuid, r.id AS run_id, s.at AS timestamp, s.step_number,
@@ -192,8 +202,9 @@ FROM main.stitch_rows s JOIN main.threads t ON t.no = s.thread_no JOIN main.run_
 WHERE s.type = 'api_call_started' AND t.kind IN ('chat', 'goal', 'task')
 UNION ALL
 SELECT s.log_id, t.id, r.id, s.at, s.step_number,
-    CAST(CASE s.type WHEN 'llm_call' THEN 'api_response_received' WHEN 'tool_call' THEN 'tool_execution' ELSE s.type END
-         AS TEXT),
+    CAST(CASE WHEN s.type = 'llm_call' THEN 'api_response_received' WHEN s.type = 'tool_call' THEN 'tool_execution'
+              WHEN s.type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error') THEN 'error'
+              ELSE s.type END AS TEXT),
     CAST(CASE s.type
         WHEN 'run_started' THEN json_set(s.data, '$.user_message', coalesce((
             SELECT l.text FROM lens_archived_texts l
@@ -217,7 +228,8 @@ SELECT s.log_id, t.id, r.id, s.at, s.step_number,
             s.message ->> '$.content', s.message -> '$.content')),
             '$.success', json(iif(coalesce(s.message -> '$.is_error', 'false') <> 'true', 'true', 'false')),
             '$.execution_time_ms', s.duration_ms)
-        ELSE s.data END AS TEXT),
+        ELSE CASE WHEN s.type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error')
+                  THEN json_set(s.data, '$.stitch_type', s.type) ELSE s.data END END AS TEXT),
     CAST(NULL AS TEXT), s.messages_count, s.estimated_tokens, s.duration_ms
 FROM main.threads t JOIN main.run_rows r ON r.thread_no = t.no JOIN lens_archived s
     ON s.thread_id = t.id AND s.first_position <= r.first_position AND s.last_position >= r.first_position

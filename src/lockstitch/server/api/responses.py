@@ -323,6 +323,41 @@ class Info(ResponseModel):
     instance_flags: Json
 
 
+class ScoresTaken(ResponseModel):
+    """Confirmation that scores of a Langfuse client are stored."""
+
+    message: str | None = None
+    id: str | None = None
+
+
+class ScoresRejected(ResponseModel):
+    """The number of accepted and rejected scores, with the reasons."""
+
+    accepted: int
+    rejected: int
+    errors: list[Json]
+
+
+class EventsTaken(ResponseModel):
+    """The result of each event of a Langfuse client."""
+
+    successes: list[Json]
+    errors: list[Json]
+
+
+class LangfuseHealth(ResponseModel):
+    """The version and the status of the server, for Langfuse clients."""
+
+    version: str
+    status: str
+
+
+class LangfuseProjects(ResponseModel):
+    """The project of a token, for Langfuse clients."""
+
+    data: list[Json]
+
+
 class LangSmithRun(ResponseModel):
     """A span in the format of LangSmith."""
 
@@ -343,6 +378,44 @@ class LangSmithProject(ResponseModel):
     id: str
     name: str
     start_time: str
+
+
+class LangSmithFeedback(ResponseModel):
+    id: str
+    key: str
+    created_at: str
+    run_id: str | None
+
+
+class LangSmithStats(ResponseModel):
+    """Statistics of runs in the format of LangSmith."""
+
+    run_count: int
+    total_tokens: int
+    feedback_stats: Json
+
+
+class LangSmithObject(ResponseModel):
+    """An object in the format of LangSmith."""
+
+
+class LangSmithDataset(ResponseModel):
+    id: str
+    name: str
+    data_type: str
+    example_count: int
+
+
+class LangSmithExample(ResponseModel):
+    id: str
+    dataset_id: str
+
+
+class LangSmithItems(ResponseModel):
+    """A page of objects in the format of LangSmith's API v2."""
+
+    items: list[Json]
+    next_cursor: str | None = None
 
 
 class PartialSuccess(ResponseModel):

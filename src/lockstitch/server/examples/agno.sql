@@ -5,12 +5,7 @@ SELECT session_id, session_type, team_id, agent_id, created_at
 FROM agno_sessions
 ORDER BY created_at DESC;
 
--- example: Count runs in a session (sqlite)
-SELECT json_array_length(runs) as num_runs
-FROM agno_sessions
-WHERE session_id = :session_id;
-
--- example: Count runs in a session (postgres)
+-- example: Count runs in a session
 SELECT jsonb_array_length(runs) as num_runs
 FROM agno_sessions
 WHERE session_id = :session_id;

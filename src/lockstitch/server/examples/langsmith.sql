@@ -45,16 +45,22 @@ FROM agent_runs
 GROUP BY model_name, substr(start_time, 1, 10), session_id
 ORDER BY day, model_name, session_id;
 
--- example: Tokens per model call (sqlite)
-SELECT model_name, sum(json_extract(usage_metadata, '$.input_tokens')) AS input_tokens,
-       sum(json_extract(usage_metadata, '$.output_tokens')) AS output_tokens
+-- example: Tokens per model call
+SELECT model_name, count(*) AS calls, sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens
 FROM llm_calls
 GROUP BY model_name
 ORDER BY model_name;
 
--- example: Tokens per model call (postgres)
-SELECT model_name, sum((usage_metadata->>'input_tokens')::bigint) AS input_tokens,
-       sum((usage_metadata->>'output_tokens')::bigint) AS output_tokens
+-- example: Model calls of the last seven days (sqlite)
+SELECT model_name, count(*) AS calls, sum(output_tokens) AS output_tokens
 FROM llm_calls
+WHERE created_at > strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-7 days')
+GROUP BY model_name
+ORDER BY model_name;
+
+-- example: Model calls of the last seven days (postgres)
+SELECT model_name, count(*) AS calls, sum(output_tokens) AS output_tokens
+FROM llm_calls
+WHERE created_at > now() - interval '7 days'
 GROUP BY model_name
 ORDER BY model_name;

@@ -32,7 +32,7 @@ GROUP BY agent_uuid;
 -- example: Pattern 5: find errors
 SELECT agent_uuid, run_id, timestamp, action_data
 FROM agent_runs
-WHERE action_type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error')
+WHERE action_type = 'error'
 ORDER BY timestamp DESC
 LIMIT 50;
 

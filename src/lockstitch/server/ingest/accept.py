@@ -9,14 +9,14 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request, Response
 from starlette.requests import ClientDisconnect
 
+from lockstitch.integrations.body_reader import OTEL
 from lockstitch.integrations.langsmith.redaction import redacted_body
-from lockstitch.integrations.otel.accept import screen
+from lockstitch.integrations.otel.accept import screen, screen_logs
 from lockstitch.integrations.spans.budget import Budget
 from lockstitch.model import Json, format_time
 from lockstitch.server.api import responses
 from lockstitch.server.api.schemas import ExactJSON
 from lockstitch.server.auth import Admin, Caller
-from lockstitch.server.ingest.body_reader import OTEL
 from lockstitch.server.ingest_buffer import IngestBuffer
 from lockstitch.server.problems import Problem
 
@@ -28,21 +28,15 @@ _SMALL: Final = 2 << 10
 _Value = TypeVar("_Value")
 
 
-async def accept(request: Request, caller: Caller, source: str) -> list[str]:
+async def accept(request: Request, caller: Caller, source: str, *, logs: bool = False) -> list[str]:
     """Store the body of a request. It is durable when this returns.
 
     Return one problem for each part that cannot be read. For LangSmith bodies this is not known yet. Raises a problem
     400 if an OTLP request cannot be read at all, and `BodyTooExpensive` if reading it costs too much. Redacted values
-    are not stored.
+    are not stored. With `logs`, the body has log records, of which only some are stored.
     """
     intake = caller.state.intake
-    length = request.headers.get("content-length", "")
-    # Check before reading the body, so a rejected client does not send all of it.
-    intake.check_room(int(length) if length.isdecimal() else 0)
-    try:
-        body = await request.body()
-    except ClientDisconnect as exc:
-        raise Problem(400, "Incomplete body", "The connection closed before the body was complete.") from exc
+    body = await body_of(request, caller)
     headers: Json = {name: request.headers[name][:_LONGEST] for name in _STORED_HEADERS if name in request.headers}
     headers["path"] = request.url.path[-_LONGEST:]
     settings = caller.state.settings
@@ -50,16 +44,30 @@ async def accept(request: Request, caller: Caller, source: str) -> list[str]:
     budget = Budget(settings.body_cost)
     problems: list[str] = []
     if source == OTEL:
-        looking = partial(screen, body, budget, keep_secrets=settings.keep_secrets, hide=hide)
+        look_at = screen_logs if logs else screen
+        looking = partial(look_at, body, budget, keep_secrets=settings.keep_secrets, hide=hide)
         screened = await _apart(intake, body, budget, looking)
         if screened.malformed:
             raise Problem(400, "Not OTLP", f"Nothing was stored: {'; '.join(screened.problems)}")
         body = screened.body
         problems = screened.problems + [""] * (screened.rejected - len(screened.problems))
+        if logs and not body:
+            return problems
     elif not settings.keep_secrets:
         body = await _apart(intake, body, budget, partial(redacted_body, body, headers, budget, hide))
     await intake.put(caller.project, source, headers, body)
     return problems
+
+
+async def body_of(request: Request, caller: Caller) -> bytes:
+    """Return the body of a request. Raises a problem 503 if the queue has no room for it."""
+    length = request.headers.get("content-length", "")
+    # Check before reading the body, so a rejected client does not send all of it.
+    caller.state.intake.check_room(int(length) if length.isdecimal() else 0)
+    try:
+        return await request.body()
+    except ClientDisconnect as exc:
+        raise Problem(400, "Incomplete body", "The connection closed before the body was complete.") from exc
 
 
 async def _apart(intake: IngestBuffer, body: bytes, budget: Budget, look: Callable[[], _Value]) -> _Value:

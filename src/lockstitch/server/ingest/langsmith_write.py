@@ -10,10 +10,10 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
+from lockstitch.integrations.body_reader import LANGSMITH, OTEL
 from lockstitch.server.api import responses
 from lockstitch.server.auth import Ingester
 from lockstitch.server.ingest.accept import accept
-from lockstitch.server.ingest.body_reader import LANGSMITH, OTEL
 from lockstitch.server.ingest.otlp import EXPORTED, answer
 from lockstitch.server.problems import Problem
 
@@ -31,7 +31,11 @@ INFO: Final[dict[str, Any]] = {
         "size_limit": 100,
         "size_limit_bytes": 20_971_520,
     },
-    "instance_flags": {"zstd_compression_enabled": True, "gzip_body_enabled": True},
+    "instance_flags": {
+        "zstd_compression_enabled": True,
+        "gzip_body_enabled": True,
+        "dataset_examples_multipart_enabled": True,
+    },
 }
 
 _ACCEPTED: Final = {"message": "Stored. It will be processed soon."}
@@ -116,8 +120,8 @@ async def unserved(request: Request, path: str = "") -> None:
     raise Problem(
         501,
         "Not supported",
-        f"{what} is not supported. This server accepts runs and feedback, and returns runs and projects. Use LangSmith "
-        "for datasets, prompts, annotation queues and its other features.",
+        f"This server does not implement {what}. It implements runs, traces, threads, projects, feedback, datasets, "
+        "examples, experiments and share links of LangSmith. Nothing was changed.",
     )
 
 
@@ -127,5 +131,6 @@ def unsupported_routers() -> tuple[APIRouter, ...]:
     for root in _ROOTS:
         for path in (f"/{root}", f"/{root}/{{path:path}}"):
             router.add_api_route(path, unserved, methods=_METHODS)
-    router.add_api_route(f"{PREFIXES[1]}/{{path:path}}", unserved, methods=_METHODS)
+    for prefix in (PREFIXES[1], "/api/v2"):
+        router.add_api_route(f"{prefix}/{{path:path}}", unserved, methods=_METHODS)
     return (router,)

@@ -1,4 +1,4 @@
-"""OTLP over HTTP in protobuf or JSON. Traces are stored; metrics and logs are accepted and discarded."""
+"""OTLP over HTTP in protobuf or JSON. Traces and some log records are stored. Metrics are discarded."""
 
 import logging
 from collections.abc import Sequence
@@ -7,12 +7,12 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
+from lockstitch.integrations.body_reader import OTEL
 from lockstitch.model import codec
 from lockstitch.server import otlp_responses
 from lockstitch.server.api import responses
 from lockstitch.server.auth import Ingester
 from lockstitch.server.ingest.accept import accept
-from lockstitch.server.ingest.body_reader import OTEL
 from lockstitch.server.otlp_responses import PROTOBUF, is_json
 
 router = APIRouter(tags=["otlp"])
@@ -31,7 +31,7 @@ EXPORTED: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-def answer(request: Request, problems: Sequence[str] = ()) -> Response:
+def answer(request: Request, problems: Sequence[str] = (), rejected: str = "Spans") -> Response:
     """Return an ExportTraceServiceResponse in the format of the request.
 
     It is empty if all spans were accepted. Otherwise `partial_success` has the number of rejected spans and the
@@ -39,7 +39,7 @@ def answer(request: Request, problems: Sequence[str] = ()) -> Response:
     """
     message = "; ".join(filter(None, problems))
     if is_json(request):
-        partial = {"partialSuccess": {"rejectedSpans": str(len(problems)), "errorMessage": message}}
+        partial = {"partialSuccess": {f"rejected{rejected}": str(len(problems)), "errorMessage": message}}
         return Response(codec.dumps(partial if problems else {}), media_type=_JSON)
     inner = otlp_responses.varint_field(1, len(problems)) + otlp_responses.text_field(2, message)
     return Response(otlp_responses.bytes_field(1, inner) if problems else b"", media_type=PROTOBUF)
@@ -53,6 +53,7 @@ async def traces(request: Request, caller: Ingester) -> Response:
 
 @router.post("/v1/metrics", responses=EXPORTED, response_class=JSONResponse)
 @router.post("/otel/v1/metrics", include_in_schema=False)
+@router.post("/api/public/otel/v1/metrics", include_in_schema=False)
 async def metrics(request: Request, caller: Ingester) -> Response:
     """Accept and discard metrics."""
     return await _discard(request, "metrics")
@@ -60,9 +61,10 @@ async def metrics(request: Request, caller: Ingester) -> Response:
 
 @router.post("/v1/logs", responses=EXPORTED, response_class=JSONResponse)
 @router.post("/otel/v1/logs", include_in_schema=False)
+@router.post("/api/public/otel/v1/logs", include_in_schema=False)
 async def logs(request: Request, caller: Ingester) -> Response:
-    """Accept and discard logs."""
-    return await _discard(request, "logs")
+    """Accept log records that describe model calls or contain their messages. Other log records are discarded."""
+    return answer(request, await accept(request, caller, OTEL, logs=True), "LogRecords")
 
 
 async def _discard(request: Request, signal: str) -> Response:
@@ -70,5 +72,5 @@ async def _discard(request: Request, signal: str) -> Response:
         pass
     if signal not in _logged_signals:
         _logged_signals.add(signal)
-        _log.info("Discarding OpenTelemetry %s; only traces are stored", signal)
+        _log.info("Discarding OpenTelemetry %s", signal)
     return answer(request)

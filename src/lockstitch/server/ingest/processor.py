@@ -13,10 +13,12 @@ work.
 
 import asyncio
 import logging
+import os
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -29,14 +31,16 @@ from lockstitch.errors import (
     StoreError,
     StoreFull,
     StoreReadOnly,
+    Unreadable,
     wire_name_of,
 )
+from lockstitch.integrations.body_reader import SOURCES, Reader, body_items, source_of
 from lockstitch.integrations.spans.batch import BatchOutcome
 from lockstitch.integrations.spans.budget import ReadingStopped
 from lockstitch.integrations.spans.ingest import SpanIngest
+from lockstitch.integrations.spans.reader_process import ReaderFailed, ReaderProcess
 from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback
 from lockstitch.model.side_records import IngestBody
-from lockstitch.server.ingest.body_reader import SOURCES, Reader, source_of
 from lockstitch.server.ingest_buffer import IngestBuffer, Waiting
 from lockstitch.server.settings import Settings
 from lockstitch.store import Store, Where
@@ -50,6 +54,12 @@ ROWS: Final = 32
 SMALL: Final = 4 << 10
 """Maximum size of uncompressed bodies that are read in the event loop, in bytes. Reading them takes at most some
 milliseconds."""
+
+BACKLOG: Final = 256 << 10
+"""Size of the queue in bytes from which on another process helps to read it."""
+
+APART: Final = 16 << 10
+"""Minimum size in bytes of bodies that another process reads. Smaller ones take less time than sending them."""
 
 LARGE: Final = 64 << 10
 """Size of a part in bytes above which secrets are searched in a thread."""
@@ -104,17 +114,22 @@ class IngestProcessor:
         self._survived: Counter[UUID] = Counter()
         """Counted attempts on a body that the process survived."""
         self._readers: list[Reader] = []
+        self._reading: ReaderProcess | None = None
+        """The process that reads large bodies, from the first of them on."""
         self._bodies = store.table(IngestBody)
 
     async def run(self) -> None:
         """Process bodies until `stop()`."""
-        while not self._leaving:
-            try:
-                await self._read()
-            except Exception:
-                # All bodies are still in the store, so the next sweep finds them.
-                _log.exception("Ingest processor failed, restarting")
-                await asyncio.sleep(1.0)
+        try:
+            while not self._leaving:
+                try:
+                    await self._read()
+                except Exception:
+                    # All bodies are still in the store, so the next sweep finds them.
+                    _log.exception("Ingest processor failed, restarting")
+                    await asyncio.sleep(1.0)
+        finally:
+            self._end_reading()
 
     async def _read(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -127,6 +142,8 @@ class IngestProcessor:
             if not self._leaving:
                 await self._rows(self._intake.next(ROWS, BATCH_BYTES))
             if clock() - swept >= SWEEP and not self._intake.arrived.is_set():
+                # No body has arrived for some seconds, so its memory can be used for something else.
+                self._end_reading()
                 # Another process may have died with unprocessed bodies.
                 await self._sweep(older_than=SWEEP)
                 swept = clock()
@@ -222,6 +239,11 @@ class IngestProcessor:
         settings = self._settings
         store = self._store.in_project(first.project)
         ingest = SpanIngest(store, trace_source, keep_secrets=settings.keep_secrets, hide=settings.redact)
+        if await self._process_apart(ingest, rows):
+            await self._bodies.delete(Where("id", "in", [row.id for row in rows]))
+            return True
+        if self._leaving:
+            return False
         readers = self._readers = [Reader(row, settings.body_cost) for row in rows]
         waiting = deque(readers)
         small = all(_is_plain(row) for row in rows) and sum(len(row.body) for row in rows) <= SMALL
@@ -243,6 +265,45 @@ class IngestProcessor:
             if reader.problems:
                 await self._keep(reader.row, reader.problems)
         return True
+
+    async def _process_apart(self, ingest: SpanIngest, rows: Sequence[IngestBody]) -> bool:
+        """Write bodies that another process reads. Return False if they must be processed in this process.
+
+        That is the case if they are small, if the other process is not ready yet, and if any part of them cannot be
+        read or written.
+        """
+        if self._reading is None and self._intake.size >= BACKLOG and (os.cpu_count() or 1) > 1:
+            self._reading = ReaderProcess()
+        reading = self._reading
+        if reading is None or not reading.is_ready or sum(len(row.body) for row in rows) < APART:
+            return False
+        task = ingest.read_task(partial(body_items, rows, self._settings.body_cost))
+        complete = False
+        try:
+            async with aclosing(reading.parts(task, self._store.clock.now)) as parts:
+                async for part in parts:
+                    if self._leaving or part.bad or part.outcome.refused:
+                        return False
+                    _, items = await ingest.write_part(reading, part)
+                    if items and (await ingest.write(items)).refused:
+                        return False
+            complete = True
+        except (ReaderFailed, Unreadable) as exc:
+            _log.warning("Reading %d bodies in this process: %s", len(rows), exc)
+        except StoreError:
+            raise
+        except Exception as exc:
+            _log.warning("Cannot write %d bodies at once: %s", len(rows), _reason(exc))
+        finally:
+            if not complete:
+                # It has parts of this task left.
+                self._end_reading()
+        return complete
+
+    def _end_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.end()
+            self._reading = None
 
     async def _make_ready(self) -> None:
         """Load the parsers with the first body, because they take time and memory."""

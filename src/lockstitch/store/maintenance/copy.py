@@ -26,6 +26,7 @@ from lockstitch.model import (
     LiveDelta,
     Record,
     Run,
+    ShareLink,
     Stitch,
     Thread,
     codec,
@@ -41,7 +42,9 @@ _AFTER = "copied"
 """Query of an extension that runs after its tables were copied, for example to set a sequence to the last id."""
 
 _ELSEWHERE: Final[tuple[type[Record], ...]] = tuple(
-    kind for kind in (Run, Delivery, *OWNED_BY_THREAD) if kind is not LiveDelta and "thread_id" not in kind.primary_key
+    kind
+    for kind in (Run, Delivery, *OWNED_BY_THREAD)
+    if kind not in (LiveDelta, ShareLink) and "thread_id" not in kind.primary_key
 )
 """Kinds of records of a thread without the thread in their key. Another thread can have a record with the same key."""
 
@@ -80,10 +83,10 @@ async def copy(
 ) -> CopyReport:
     """Copy all records of a store, or one tree of threads with the records that it uses. See `Store.copy_to`.
 
-    Leases are not copied, so that workers of the target can claim the threads. `held` copies threads with their
-    holders, for a target that is only read.
+    Leases are not copied, so that workers of the target can claim the threads. `held` is for a new target that is only
+    read and then deleted: threads are copied with their holders, and the logs are not compared.
     """
-    work = _Copy(source._backend, target._backend, progress or (lambda copied: None), held=held)
+    work = _Copy(source._backend, target._backend, progress or (lambda copied: None), held=held, links=tree is None)
     if tree is None:
         await work.side_records()
         async for head in _pages(source._backend, Find(Thread, order=("depth", "id"))):
@@ -109,11 +112,15 @@ async def put_copies(store: StoreCore, records: Sequence[Record]) -> None:
 class _Copy:
     """One copy from a source to a target."""
 
-    def __init__(self, source: FullBackend, target: FullBackend, progress: Progress, *, held: bool) -> None:
+    def __init__(
+        self, source: FullBackend, target: FullBackend, progress: Progress, *, held: bool, links: bool
+    ) -> None:
         self._source = source
         self._target = target
         self._progress = progress
         self._held = held
+        # A share link gives access to a trace of this store. It is copied with the whole store only.
+        self._temporary = (LiveDelta,) if links else (LiveDelta, ShareLink)
         self.copied = CopyReport()
 
     async def side_records(self) -> None:
@@ -160,7 +167,7 @@ class _Copy:
         await self._put(await self._source.find(_of(Run, head)))
         await self._blobs(head)
         for kind in (*OWNED_BY_THREAD, Delivery):
-            if kind is not LiveDelta:
+            if kind not in self._temporary:
                 await self._put([self._encoded(record) for record in await self._source.find(_of(kind, head))])
         await self._log(head)
         await self._put([head if self._held else _released(head)])
@@ -199,7 +206,7 @@ class _Copy:
         raise StoreDamaged(f"Thread {head.id} differs in the target after it was copied. Try again.")
 
     async def _stitches(self, head: Thread, *, fresh: bool) -> bool:
-        """Copy missing stitches, or all if `fresh`. Return True if both logs are equal then."""
+        """Copy missing stitches, or all if `fresh`. Return False if the logs are compared and differ then."""
         start = head.first_position
         if fresh:
             span = (
@@ -213,12 +220,15 @@ class _Copy:
         here = _LogDigest()
         for first in range(start, head.position + 1, _PAGE):
             page = await self._source.read(head.id, [(first, min(first + _PAGE - 1, head.position))])
-            here.add(page)
+            if not self._held:
+                here.add(page)
             missing = [stitch for stitch in page if stitch.position > last]
             if missing:
                 await self._target.put(missing)
                 self.copied.stitches += len(missing)
                 self._progress(self.copied)
+        if self._held:
+            return True
         digest = _LogDigest()
         for first in range(start, head.position + 1, _PAGE):
             digest.add(await self._target.read(head.id, [(first, min(first + _PAGE - 1, head.position))]))

@@ -36,6 +36,8 @@ class RunFilter(TypedDict, total=False):
     """Id of the user that the thread belongs to."""
     status: str | None
     """Status of the run."""
+    groups: Sequence[str] | None
+    """Names of experiments or other groups of runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class Statistics:
 
     async def _removed(self, stats_filter: StatsFilter) -> list[UsageRow]:
         """Return the usage of deleted runs on whole days. Empty if the filter needs columns that daily metrics lack."""
-        if stats_filter.user is not None or stats_filter.status is not None:
+        if stats_filter.user is not None or stats_filter.status is not None or stats_filter.groups is not None:
             return []
         where = [] if stats_filter.project is None else [Where("project", "=", stats_filter.project)]
         if stats_filter.since is not None:

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from lockstitch.backend import Commit, Fields, Find, FullBackend, ThreadChange, Where
-from lockstitch.model import Blob, BlobUse, Feedback, File, MirroredModelCall, Record, Run, Stitch, Thread
+from lockstitch.backend import Commit, Encoder, Fields, Find, FullBackend, ThreadChange, Where
+from lockstitch.model import Blob, BlobUse, Feedback, File, MirroredModelCall, Record, Run, ShareLink, Stitch, Thread
 
 R = TypeVar("R", bound=Record)
 
@@ -35,6 +35,17 @@ class MirrorUpdate:
     """Stitches to append."""
     replaced_stitches: list[Stitch] = field(default_factory=list[Stitch])
     """Stitches that replace those at the same positions."""
+
+
+@dataclass(slots=True)
+class Absent:
+    """Ids of records that the store must not have, because rows were computed without them."""
+
+    threads: set[UUID] = field(default_factory=set[UUID])
+    runs: set[UUID] = field(default_factory=set[UUID])
+    stitches: set[UUID] = field(default_factory=set[UUID])
+    keys: set[str] = field(default_factory=set[str])
+    response_ids: set[str] = field(default_factory=set[str])
 
 
 class MirrorStore:
@@ -76,9 +87,12 @@ class MirrorStore:
         return await self._backend.find(Find(Stitch, [*where, Where("at", ">=", since)]))
 
     async def model_calls(self, run_id: UUID) -> list[Stitch]:
-        """Return the model calls of a run, by start time."""
-        where = [Where("run_id", "=", run_id), Where("type", "=", "llm_call")]
-        return await self._backend.find(Find(Stitch, where, order=("at", "position")))
+        """Return the model calls of a run, by start time, and then its other spans with token counts."""
+        of_run = Where("run_id", "=", run_id)
+        calls = (of_run, Where("type", "=", "llm_call"))
+        counted = (of_run, Where("type", "=", "span"), Where("input_tokens", "is not null"))
+        stitches = await self._backend.find(Find(Stitch, calls, order=("at", "position")))
+        return stitches + await self._backend.find(Find(Stitch, counted, order=("at", "position")))
 
     async def rows_since(self, run_id: UUID, since: datetime) -> list[Stitch]:
         """Return the model calls and other spans of a run that started at this time or later, by start time."""
@@ -88,6 +102,14 @@ class MirrorStore:
     async def rows(self, run_id: UUID) -> list[Stitch]:
         """Return all stitches of a run in the order of their positions."""
         return await self._backend.find(Find(Stitch, (Where("run_id", "=", run_id),), order=("position",)))
+
+    async def rows_of(self, run_ids: Iterable[UUID]) -> dict[UUID, list[Stitch]]:
+        """Return all stitches of these runs by run, in the order of their positions. Archived turns are left out."""
+        rows: dict[UUID, list[Stitch]] = {}
+        for stitch in sorted(await self._among(Stitch, "run_id", run_ids), key=lambda stitch: stitch.position):
+            if stitch.run_id is not None:
+                rows.setdefault(stitch.run_id, []).append(stitch)
+        return rows
 
     async def spans_of_responses(self, project: str, response_ids: Sequence[str]) -> list[tuple[str, Stitch]]:
         """Return the stitches of model calls with these response ids of providers, each with its response id."""
@@ -107,7 +129,7 @@ class MirrorStore:
         return await self._among(Run, "thread_id", thread_ids)
 
     async def owned_records(self, thread_ids: Iterable[UUID]) -> list[Record]:
-        """Return the feedback, the files and the blobs of these threads."""
+        """Return the feedback, the files, the blobs and the share links of these threads."""
         ids = list(thread_ids)
         uses = await self._among(BlobUse, "thread_id", ids)
         # Read one at a time, because a blob may be large.
@@ -116,6 +138,7 @@ class MirrorStore:
         records += uses
         records += await self._among(File, "thread_id", ids)
         records += await self._among(Feedback, "thread_id", ids)
+        records += await self._among(ShareLink, "thread_id", ids)
         return records
 
     async def write(
@@ -130,12 +153,31 @@ class MirrorStore:
         `dissolved` are threads that are deleted first; `records` are side records, written last. Raises `Conflict` if
         another writer changed one of the threads since its head was read. Nothing was written then.
         """
-        mirror_updates = sorted(mirrored, key=lambda mirror_update: mirror_update.head.id)
-        threads = [mirror_update.head for mirror_update in mirror_updates if mirror_update.is_new]
         heads = sorted(dissolved, key=lambda head: head.id)
         superseded = [ThreadChange(head.id, head.fence, head.position) for head in heads]
-        changes = [_change(mirror_update, now) for mirror_update in mirror_updates]
-        await self._backend.append(Commit(changes, threads, records=_in_order(records), superseded=superseded))
+        commit = commit_of(mirrored, now)._replace(records=_in_order(records), superseded=superseded)
+        await self._backend.append(commit)
+
+    @property
+    def encode(self) -> Encoder:
+        """The function that encodes new traces for `write_encoded`, also in another process."""
+        return self._backend.encode
+
+    async def write_encoded(self, rows: Any) -> None:
+        """Write encoded new traces. Raises `Conflict` if one of their threads, runs or spans exists."""
+        await self._backend.append_encoded(rows)
+
+    async def has_any(self, project: str, absent: Absent) -> bool:
+        """True if the store has a record with one of these ids."""
+        by_id = ((Thread, absent.threads), (Run, absent.runs), (Stitch, absent.stitches))
+        for kind, ids in by_id:
+            if ids and await self._backend.find(Find(kind, (Where("id", "in", sorted(ids)),), limit=1)):
+                return True
+        keys = (Where("project", "=", project), Where("key", "in", sorted(absent.keys)))
+        if absent.keys and await self._backend.find(Find(Thread, keys, limit=1)):
+            return True
+        responses = (Where("project", "=", project), Where("response_id", "in", sorted(absent.response_ids)))
+        return bool(absent.response_ids and await self._backend.find(Find(MirroredModelCall, responses, limit=1)))
 
     async def put_side_records(self, records: Sequence[Record]) -> None:
         """Write side records of mirrors: blobs, files, feedback, and the claims of model calls."""
@@ -149,22 +191,32 @@ class MirrorStore:
 
     async def early_feedback(self, project: str, stitch_ids: Iterable[UUID]) -> list[Feedback]:
         """Return the feedback on these stitches that has no thread, because it was received before its span."""
+        early = (Where("project", "=", project), Where("thread_id", "is null"))
+        # Usually there is none, and looking for one takes less time than looking for many ids.
+        if not await self._backend.find(Find(Feedback, early, limit=1)):
+            return []
         ids = sorted(set(stitch_ids))
-        where = (Where("project", "=", project), Where("thread_id", "is null"), Where("stitch_id", "in", ids))
-        return await self._backend.find(Find(Feedback, where)) if ids else []
+        return await self._backend.find(Find(Feedback, (*early, Where("stitch_id", "in", ids)))) if ids else []
 
     async def _among(self, kind: type[R], column: str, values: Iterable[UUID]) -> list[R]:
         wanted = sorted(set(values))
         return await self._backend.find(Find(kind, (Where(column, "in", wanted),))) if wanted else []
 
 
-_SIDE_RECORDS: Final = (Blob, BlobUse, File, Feedback, MirroredModelCall)
+_SIDE_RECORDS: Final = (Blob, BlobUse, File, Feedback, ShareLink, MirroredModelCall)
 """Kinds of side records in the order in which they are written. Some refer to earlier ones."""
 
 
 def _in_order(records: Sequence[Record]) -> list[Record]:
     """Return the records in the order of `_SIDE_RECORDS`."""
     return [record for kind in _SIDE_RECORDS for record in records if isinstance(record, kind)]
+
+
+def commit_of(mirrored: Sequence[MirrorUpdate], now: datetime) -> Commit:
+    """Return the commit that writes these changes."""
+    mirror_updates = sorted(mirrored, key=lambda mirror_update: mirror_update.head.id)
+    threads = [mirror_update.head for mirror_update in mirror_updates if mirror_update.is_new]
+    return Commit([_change(mirror_update, now) for mirror_update in mirror_updates], threads)
 
 
 def _change(mirror_update: MirrorUpdate, now: datetime) -> ThreadChange:

@@ -109,6 +109,7 @@ CREATE TABLE runs (
     started_at         timestamptz NOT NULL,
     completed_at       timestamptz,
     foreign_id         text,  -- the id of a mirrored run in the other system. A lens shows it instead of our id.
+    shown_id           text GENERATED ALWAYS AS (coalesce(foreign_id, id::text)) STORED,
     UNIQUE (thread_id, sequence)
 );
 -- Pages are filled completely, unlike those of threads. A run is updated while its page is still the last one, and
@@ -119,7 +120,10 @@ CREATE INDEX runs_started ON runs (started_at);
 CREATE INDEX runs_parent ON runs (parent_run_id) WHERE parent_run_id IS NOT NULL;
 -- A turn has a run and the runs of its members. A lens that shows a turn as one row finds them by this index.
 CREATE INDEX runs_of_turn ON runs (thread_id, turn);
-CREATE INDEX runs_shown ON runs ((coalesce(foreign_id, id::text)));
+CREATE INDEX runs_shown ON runs (shown_id);
+-- A lens shows the tool calls that an open run has requested. There are few open runs.
+CREATE INDEX runs_open ON runs (thread_id, turn)
+    WHERE status IN ('pending', 'running', 'waiting') AND source = 'native';
 
 -- Columns of fixed width come first, so that alignment wastes no space.
 CREATE TABLE stitches (
@@ -147,10 +151,13 @@ CREATE TABLE stitches (
     at                 timestamptz NOT NULL,
     type               text NOT NULL,
     name               text,
+    model              text,  -- the model that answered, of a model call
     call_id            text,
     status             text,
     message            json,
     data               json NOT NULL,
+    -- The id under which a lens shows a model call.
+    llm_call_id        text GENERATED ALWAYS AS (CASE type WHEN 'llm_call' THEN coalesce(call_id, id::text) END) STORED,
     PRIMARY KEY (thread_id, position),
     CHECK (previous_id <> id),
     CHECK (type <> 'thread_result' OR child_id IS NOT NULL),
@@ -171,6 +178,14 @@ CREATE INDEX stitches_errors ON stitches (log_id)
 CREATE INDEX stitches_failed_spans ON stitches (log_id) WHERE parent_id IS NOT NULL AND status IN ('error');
 CREATE INDEX stitches_failed_below ON stitches (parent_id) WHERE parent_id IS NOT NULL AND status IN ('error');
 CREATE INDEX stitches_child ON stitches (child_id) WHERE child_id IS NOT NULL;
+-- A lens finds model calls and tool calls by their ids. The other two indexes have all columns that figures per model
+-- and per tool need, so that PostgreSQL does not read the rows.
+CREATE INDEX stitches_llm_call_id ON stitches (llm_call_id) WHERE llm_call_id IS NOT NULL;
+CREATE INDEX stitches_tool_call_id ON stitches (call_id) WHERE type = 'tool_call';
+CREATE INDEX stitches_models ON stitches (model) INCLUDE (at, input_tokens, output_tokens, run_id)
+    WHERE type = 'llm_call' AND run_id IS NOT NULL;
+CREATE INDEX stitches_tools ON stitches (name) INCLUDE (status, duration_ms, run_id, thread_id, reply_to)
+    WHERE type = 'tool_call' AND run_id IS NOT NULL;
 
 CREATE TABLE inbox (
     id        uuid PRIMARY KEY,
@@ -253,10 +268,42 @@ CREATE TABLE feedback (
     id uuid PRIMARY KEY, project text NOT NULL,
     thread_id uuid REFERENCES threads (id) ON DELETE CASCADE,
     run_id uuid, stitch_id uuid, user_id text, name text NOT NULL, score double precision, value json, comment text,
-    source text NOT NULL, created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL
+    source text NOT NULL, created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL,
+    experiment_id uuid, metadata json NOT NULL
 );
 CREATE INDEX feedback_thread ON feedback (thread_id) WHERE thread_id IS NOT NULL;
 CREATE INDEX feedback_early ON feedback (stitch_id) WHERE thread_id IS NULL;
+CREATE INDEX feedback_experiment ON feedback (experiment_id) WHERE experiment_id IS NOT NULL;
+CREATE TABLE datasets (
+    id uuid PRIMARY KEY, project text NOT NULL, name text NOT NULL, description text, kind text NOT NULL,
+    inputs_schema json, outputs_schema json, metadata json NOT NULL, created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL
+);
+CREATE INDEX datasets_name ON datasets (project, name);
+CREATE TABLE examples (
+    id uuid PRIMARY KEY, project text NOT NULL, dataset_id uuid NOT NULL,
+    inputs json NOT NULL, outputs json, metadata json NOT NULL, splits json NOT NULL, source_run_id uuid,
+    created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL
+);
+CREATE INDEX examples_dataset ON examples (dataset_id, created_at, id);
+CREATE TABLE example_files (
+    example_id uuid NOT NULL, name text NOT NULL, project text NOT NULL, media_type text, size bigint NOT NULL, content bytea NOT NULL,
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (example_id, name)
+);
+CREATE TABLE experiments (
+    id uuid PRIMARY KEY, project text NOT NULL, name text NOT NULL, dataset_id uuid, description text,
+    metadata json NOT NULL, started_at timestamptz NOT NULL, ended_at timestamptz, created_at timestamptz NOT NULL,
+    updated_at timestamptz NOT NULL
+);
+CREATE INDEX experiments_name ON experiments (project, name);
+CREATE INDEX experiments_dataset ON experiments (dataset_id) WHERE dataset_id IS NOT NULL;
+CREATE TABLE share_links (
+    token uuid PRIMARY KEY, project text NOT NULL,
+    thread_id uuid NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    run_id uuid NOT NULL, actor text NOT NULL, created_at timestamptz NOT NULL
+);
+CREATE INDEX share_links_thread ON share_links (thread_id);
 -- Bodies of trace requests. The server acknowledges a body once it is stored here, and parses it afterwards.
 CREATE TABLE ingest_bodies (
     id uuid PRIMARY KEY, project text NOT NULL, source text NOT NULL, headers json NOT NULL, body bytea NOT NULL,

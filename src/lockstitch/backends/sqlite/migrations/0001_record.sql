@@ -112,6 +112,7 @@ CREATE TABLE run_rows (
     started_at         TEXT NOT NULL,
     completed_at       TEXT,
     foreign_id         TEXT,  -- the id of a mirrored run in the other system. A lens shows it instead of our id.
+    shown_id           TEXT GENERATED ALWAYS AS (coalesce(foreign_id, id)) VIRTUAL,
     UNIQUE (thread_no, sequence)
 );
 -- One finished or open turn has one top-level run. The paged history uses this index, too.
@@ -120,13 +121,16 @@ CREATE INDEX runs_started ON run_rows (started_at);
 CREATE INDEX runs_parent ON run_rows (parent_run_id) WHERE parent_run_id IS NOT NULL;
 -- A turn has a run and the runs of its members. A lens that shows a turn as one row finds them by this index.
 CREATE INDEX runs_of_turn ON run_rows (thread_no, turn);
-CREATE INDEX runs_shown ON run_rows (coalesce(foreign_id, id));
+CREATE INDEX runs_shown ON run_rows (shown_id);
+-- A lens shows the tool calls that an open run has requested. There are few open runs.
+CREATE INDEX runs_open ON run_rows (thread_no, turn)
+    WHERE status IN ('pending', 'running', 'waiting') AND source = 'native';
 
 CREATE VIEW runs AS
 SELECT r.id, t.id AS thread_id, r.sequence, r.turn, r.parent_run_id, r.agent, r.version, r.role, r.status,
        r.stop_reason, r.first_position, r.input_position, r.output_position, r.output, r.state, r.model, r.provider,
        r.input_tokens, r.output_tokens, r.cache_read_tokens, r.cache_write_tokens, r.cost, r.total_cost, r.steps,
-       r.error, r.tags, r.metadata, r.extras, r.source, r.foreign_id, r.started_at, r.completed_at
+       r.error, r.tags, r.metadata, r.extras, r.source, r.foreign_id, r.shown_id, r.started_at, r.completed_at
 FROM run_rows r JOIN threads t ON t.no = r.thread_no;
 
 CREATE TABLE stitch_rows (
@@ -147,6 +151,7 @@ CREATE TABLE stitch_rows (
     step_number        INTEGER,
     type               TEXT NOT NULL,
     name               TEXT,
+    model              TEXT,     -- the model that answered, of a model call
     call_id            TEXT,
     status             TEXT,
     message            TEXT,
@@ -159,6 +164,8 @@ CREATE TABLE stitch_rows (
     messages_count     INTEGER,
     estimated_tokens   INTEGER,
     at                 TEXT NOT NULL,
+    -- The id under which a lens shows a model call.
+    llm_call_id        TEXT GENERATED ALWAYS AS (CASE type WHEN 'llm_call' THEN coalesce(call_id, id) END) VIRTUAL,
     CHECK (previous < position),
     CHECK (previous_id <> id),
     CHECK (type <> 'thread_result' OR child_id IS NOT NULL),
@@ -181,12 +188,22 @@ CREATE INDEX stitches_errors ON stitch_rows (log_id)
 CREATE INDEX stitches_failed_spans ON stitch_rows (log_id) WHERE parent_id IS NOT NULL AND status IN ('error');
 CREATE INDEX stitches_failed_below ON stitch_rows (parent_id) WHERE parent_id IS NOT NULL AND status IN ('error');
 CREATE INDEX stitches_child ON stitch_rows (child_id) WHERE child_id IS NOT NULL;
+-- A lens finds model calls and tool calls by their ids. The other two indexes have all columns that figures per model
+-- and per tool need, so that SQLite does not read the rows; `type` is in them because SQLite reads it otherwise.
+CREATE INDEX stitches_llm_call_id ON stitch_rows (llm_call_id) WHERE llm_call_id IS NOT NULL;
+CREATE INDEX stitches_tool_call_id ON stitch_rows (call_id) WHERE type = 'tool_call';
+CREATE INDEX stitches_models ON stitch_rows (model, run_no, at, input_tokens, output_tokens, type)
+    WHERE type = 'llm_call';
+CREATE INDEX stitches_tools ON stitch_rows (name, run_no, status, duration_ms, thread_no, reply_to, call_id, type)
+    WHERE type = 'tool_call';
 
 CREATE VIEW stitches AS
 SELECT s.id, s.type, r.id AS run_id, s.lane, s.parent_id, s.child_id, s.reply_to, s.call_index, s.calls,
-       s.step_number, s.name, s.call_id, s.status, s.message, coalesce(s.data, '{}') AS data, s.input_tokens, s.output_tokens,
+       s.step_number, s.name, s.model, s.call_id, s.status, s.message, coalesce(s.data, '{}') AS data, s.input_tokens,
+       s.output_tokens,
        s.cache_read_tokens, s.cache_write_tokens, s.duration_ms, s.messages_count, s.estimated_tokens, s.at,
-       t.id AS thread_id, s.position, coalesce(p.id, s.previous_id) AS previous_id, s.fence, s.log_id
+       t.id AS thread_id, s.position, coalesce(p.id, s.previous_id) AS previous_id, s.fence, s.log_id,
+       s.llm_call_id
 FROM stitch_rows s
 JOIN threads t ON t.no = s.thread_no
 LEFT JOIN run_rows r ON r.no = s.run_no
@@ -273,10 +290,40 @@ CREATE TABLE feedback (
     id TEXT PRIMARY KEY, project TEXT NOT NULL,
     thread_id TEXT REFERENCES threads (id) ON DELETE CASCADE,
     run_id TEXT, stitch_id TEXT, user_id TEXT, name TEXT NOT NULL, score REAL, value TEXT, comment TEXT,
-    source TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL
+    source TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
+    experiment_id TEXT, metadata TEXT NOT NULL
 );
 CREATE INDEX feedback_thread ON feedback (thread_id) WHERE thread_id IS NOT NULL;
 CREATE INDEX feedback_early ON feedback (stitch_id) WHERE thread_id IS NULL;
+CREATE INDEX feedback_experiment ON feedback (experiment_id) WHERE experiment_id IS NOT NULL;
+CREATE TABLE datasets (
+    id TEXT PRIMARY KEY, project TEXT NOT NULL, name TEXT NOT NULL, description TEXT, kind TEXT NOT NULL,
+    inputs_schema TEXT, outputs_schema TEXT, metadata TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL
+);
+CREATE INDEX datasets_name ON datasets (project, name);
+CREATE TABLE examples (
+    id TEXT PRIMARY KEY, project TEXT NOT NULL, dataset_id TEXT NOT NULL,
+    inputs TEXT NOT NULL, outputs TEXT, metadata TEXT NOT NULL, splits TEXT NOT NULL, source_run_id TEXT,
+    created_at TEXT NOT NULL, updated_at TEXT NOT NULL
+);
+CREATE INDEX examples_dataset ON examples (dataset_id, created_at, id);
+CREATE TABLE example_files (
+    example_id TEXT NOT NULL, name TEXT NOT NULL, project TEXT NOT NULL, media_type TEXT, size INTEGER NOT NULL, content BLOB NOT NULL,
+    created_at TEXT NOT NULL,
+    PRIMARY KEY (example_id, name)
+);
+CREATE TABLE experiments (
+    id TEXT PRIMARY KEY, project TEXT NOT NULL, name TEXT NOT NULL, dataset_id TEXT, description TEXT,
+    metadata TEXT NOT NULL, started_at TEXT NOT NULL, ended_at TEXT, created_at TEXT NOT NULL, updated_at TEXT NOT NULL
+);
+CREATE INDEX experiments_name ON experiments (project, name);
+CREATE INDEX experiments_dataset ON experiments (dataset_id) WHERE dataset_id IS NOT NULL;
+CREATE TABLE share_links (
+    token TEXT PRIMARY KEY, project TEXT NOT NULL,
+    thread_id TEXT NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
+    run_id TEXT NOT NULL, actor TEXT NOT NULL, created_at TEXT NOT NULL
+);
+CREATE INDEX share_links_thread ON share_links (thread_id);
 -- Bodies of trace requests. The server acknowledges a body once it is stored here, and parses it afterwards.
 CREATE TABLE ingest_bodies (
     id TEXT PRIMARY KEY, project TEXT NOT NULL, source TEXT NOT NULL, headers TEXT NOT NULL, body BLOB NOT NULL,

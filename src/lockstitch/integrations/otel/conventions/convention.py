@@ -6,7 +6,9 @@ attributes, so that content is stored once, parsed, as inputs and outputs. When 
 computed, `facts` reads the remaining attributes. The conventions are applied in one order, and the first value wins.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 from lockstitch.integrations.otel.values import parsed
@@ -36,9 +38,16 @@ class Content:
     user_id: str | None = None
     session_id: str | None = None
     group: str | None = None
-    heads: frozenset[str] = frozenset()
+    trace_name: str | None = None
+    """The name of the trace, if it differs from the name of its root."""
+    error: str | None = None
+    """The error, if an attribute names one. The status of the span comes first."""
+    heads: frozenset[str] = field(init=False)
     """The first words of the attribute names. A convention stops early if its words are missing."""
     _seen: list[tuple[Side, Any]] = field(default_factory=list[tuple[Side, Any]])
+
+    def __post_init__(self) -> None:
+        self.heads = heads_of(self.attributes)
 
     def put(self, side: Side, key: str, value: Any, attribute: str) -> None:
         """Store `value` as input or output, unless that side already has an equal value. Nothing is overwritten.
@@ -56,7 +65,7 @@ class Content:
         if attribute not in self.attributes:
             return
         value = self.attributes.pop(attribute)
-        self.put(side, key, parsed(value) if isinstance(value, str) else value, attribute)
+        self.put(side, key, parsed(value), attribute)
 
     def is_named(self, kind: str | None) -> None:
         self.kind = self.kind or kind or None
@@ -70,10 +79,14 @@ class Content:
         group: Any = None,
     ) -> None:
         """Set the conversation, user, session and group, unless they are already set."""
-        self.thread_id = self.thread_id or _word(thread_id)
-        self.user_id = self.user_id or _word(user_id)
-        self.session_id = self.session_id or _word(session_id)
-        self.group = self.group or _word(group)
+        if thread_id is not None:
+            self.thread_id = self.thread_id or _word(thread_id)
+        if user_id is not None:
+            self.user_id = self.user_id or _word(user_id)
+        if session_id is not None:
+            self.session_id = self.session_id or _word(session_id)
+        if group is not None:
+            self.group = self.group or _word(group)
 
 
 @dataclass(slots=True)
@@ -94,20 +107,34 @@ class Facts:
     args: Any = None
 
 
+def heads_of(names: Iterable[str]) -> frozenset[str]:
+    """Return the first words of attribute names."""
+    return _heads(tuple(names))
+
+
+@lru_cache(maxsize=2_000)
+def _heads(names: tuple[str, ...]) -> frozenset[str]:
+    """Cached, because the spans of one instrumentation have the same names."""
+    return frozenset(name.partition(".")[0] for name in names)
+
+
 class Convention(Protocol):
     def take(self, content: Content) -> None:
         """Move the content that it knows out of the attributes. Never raises."""
         ...
 
-    def facts(self, attributes: Json, span: SpanData) -> Facts:
-        """Return the facts in the remaining attributes. Never raises."""
+    def facts(self, attributes: Json, span: SpanData) -> Facts | None:
+        """Return the facts in the remaining attributes, None if it knows none of them. Never raises."""
         ...
 
 
-def merged(messages: list[Facts]) -> Facts:
+def merged(conventions: Iterable[Facts | None]) -> Facts:
     """Merge the facts of several conventions. The first value wins. A count of 0 is filled from later conventions."""
+    every = [facts for facts in conventions if facts is not None]
+    if len(every) == 1:
+        return every[0]
     result = Facts()
-    for facts in messages:
+    for facts in every:
         result.model = result.model or facts.model
         result.requested_model = result.requested_model or facts.requested_model
         result.provider = result.provider or facts.provider

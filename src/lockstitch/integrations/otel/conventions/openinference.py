@@ -18,23 +18,36 @@ from lockstitch.integrations.otel.values import (
 from lockstitch.integrations.spans.span import SpanData
 from lockstitch.model import Json
 
-_LISTS: tuple[tuple[str, Side, str], ...] = (
-    ("llm.input_messages", "inputs", "messages"),
-    ("llm.output_messages", "outputs", "messages"),
-    ("llm.prompts", "inputs", "prompts"),
-    ("llm.choices", "outputs", "choices"),
-    ("retrieval.documents", "outputs", "documents"),
-    ("reranker.input_documents", "inputs", "documents"),
-    ("reranker.output_documents", "outputs", "documents"),
-    ("embedding.embeddings", "outputs", "embeddings"),
+_LISTS: tuple[tuple[str, str, Side, str], ...] = (
+    ("llm.input_messages", "llm", "inputs", "messages"),
+    ("llm.output_messages", "llm", "outputs", "messages"),
+    ("llm.prompts", "llm", "inputs", "prompts"),
+    ("llm.choices", "llm", "outputs", "choices"),
+    ("retrieval.documents", "retrieval", "outputs", "documents"),
+    ("reranker.input_documents", "reranker", "inputs", "documents"),
+    ("reranker.output_documents", "reranker", "outputs", "documents"),
+    ("embedding.embeddings", "embedding", "outputs", "embeddings"),
 )
 _VALUES: tuple[tuple[Side, str], ...] = (("inputs", "input"), ("outputs", "output"))
-_HEADS = frozenset({"openinference", "llm", "input", "output", "metadata", "tag", "session", "user"}) | {
-    prefix.partition(".")[0] for prefix, _, _ in _LISTS
+_HEADS = frozenset({"openinference", "llm", "input", "output", "metadata", "tag", "session"}) | {
+    head for _, head, _, _ in _LISTS
 }
 _WRAPPERS = frozenset(
     {"message", "message_content", "tool_call", "document", "embedding", "prompt", "completion", "image"}
 )
+
+
+# These create a span of the kind LLM for each method of the model object, or for each streamed token.
+_CALLBACK_SCOPES = frozenset({"openinference.instrumentation.llama_index", "openinference.instrumentation.beeai"})
+
+
+def _is_call(content: Content) -> bool:
+    """True if a span has the messages or the counts of a model call."""
+    return bool(
+        content.inputs.keys() & {"messages", "prompts"}
+        or content.outputs.keys() & {"messages", "choices"}
+        or "llm.token_count.total" in content.attributes
+    )
 
 
 class OpenInference:
@@ -43,12 +56,16 @@ class OpenInference:
         if not content.heads & _HEADS:
             return
         content.is_named((as_text(attributes.get("openinference.span.kind")) or "").lower())
-        for prefix, side, key in _LISTS:
-            if prefix.partition(".")[0] not in content.heads:
-                continue
-            content.put(side, key, _unwrapped(gather(attributes, prefix)), prefix)
-        content.put("inputs", "tools", _tools(gather(attributes, "llm.tools")), "llm.tools")
+        for prefix, head, side, key in _LISTS:
+            if head in content.heads and (value := gather(attributes, prefix)) is not None:
+                content.put(side, key, _unwrapped(value), prefix)
+        if "llm" in content.heads and (tools := gather(attributes, "llm.tools")) is not None:
+            content.put("inputs", "tools", _tools(tools), "llm.tools")
+        if content.kind == "llm" and content.scope in _CALLBACK_SCOPES and not _is_call(content):
+            content.kind = "chain"
         for side, key in _VALUES:
+            if key not in content.heads:
+                continue
             if attributes.get(f"{key}.mime_type") == "text/plain":
                 content.put(side, key, attributes.pop(f"{key}.value", None), f"{key}.value")
             else:
@@ -65,14 +82,14 @@ class OpenInference:
             user_id=attributes.get("user.id"),
         )
 
-    def facts(self, attributes: Json, span: SpanData) -> Facts:
+    def facts(self, attributes: Json, span: SpanData) -> Facts | None:
         if "openinference.span.kind" not in attributes and "llm.model_name" not in attributes:
-            return Facts()
-        parameters = as_json(_read(attributes.get("llm.invocation_parameters")))
+            return None
+        parameters = as_json(parsed(attributes.get("llm.invocation_parameters")))
         raw = as_json(as_json(as_json(span.get("outputs")).get("output")).get("usage"))
         finish_reason = as_text(attributes.get("llm.finish_reason"))
         return Facts(
-            model=as_text(first(attributes, "llm.response.model_name", "llm.model_name")),
+            model=as_text(first(attributes, "llm.response.model_name", "llm.model_name", "embedding.model_name")),
             requested_model=as_text(
                 first({**parameters, **attributes}, "llm.request.model_name", "model", "model_name")
             ),
@@ -99,7 +116,7 @@ class OpenInference:
             },
             tool_name=as_text(attributes.get("tool.name")),
             call_id=as_text(first(attributes, "tool.id", "tool_call.id")),
-            args=_read(attributes.get("tool.parameters")),
+            args=parsed(attributes.get("tool.parameters")),
         )
 
 
@@ -123,8 +140,4 @@ def _unwrapped(value: Any) -> Any:
 def _tools(value: Any) -> Any:
     if not isinstance(value, list):
         return value
-    return [_read(as_json(as_json(tool).get("tool")).get("json_schema")) or tool for tool in as_list(value)]
-
-
-def _read(value: Any) -> Any:
-    return parsed(value) if isinstance(value, str) else value
+    return [parsed(as_json(as_json(tool).get("tool")).get("json_schema")) or tool for tool in as_list(value)]

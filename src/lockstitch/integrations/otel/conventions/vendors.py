@@ -10,16 +10,20 @@ from lockstitch.model import Json
 
 _HEADS = frozenset({"logfire", "pydantic_ai", "all_messages_events", "events"})
 _STREAMED = "streaming response from"
+# The start of a message template, in lower case.
 _TEMPLATES = {
-    "Chat Completion with": "llm",
-    "Message with": "llm",
-    "Responses API with": "llm",
-    "Completion with": "llm",
-    "Embedding Creation with": "embedding",
+    "chat completion with": "llm",
+    "message with": "llm",
+    "responses api with": "llm",
+    "completion with": "llm",
+    "embedding creation with": "embedding",
     _STREAMED: "llm",
     "agent run": "agent",
     "running tool": "tool",
+    "function: {name}": "tool",
 }
+_STARTS = tuple(_TEMPLATES)
+_AGENTS_SCOPE = "logfire.openai_agents"
 _LOGFIRE_CONTENT: tuple[tuple[str, Side, str], ...] = (
     ("tool_arguments", "inputs", "arguments"),
     ("tool_response", "outputs", "result"),
@@ -31,37 +35,62 @@ _LOGFIRE_CONTENT: tuple[tuple[str, Side, str], ...] = (
 class Logfire:
     def take(self, content: Content) -> None:
         attributes = content.attributes
-        if not content.heads & _HEADS and not _is_logfire(content) and " " not in content.name:
+        if not content.heads & _HEADS and not content.name.lower().startswith(_STARTS) and not _is_logfire(content):
             return
         self._take_dialogue(content)
         if _is_logfire(content):
             for name, side, key in _LOGFIRE_CONTENT:
                 content.move(name, side, key)
             request = attributes.get("request_data")
-            requested = as_json(parsed(request) if isinstance(request, str) else request)
+            requested = as_json(parsed(request))
             # Newer versions store only the name of the model here.
-            if "messages" in requested or "prompt" in requested or "input" in requested:
+            if content.scope != _AGENTS_SCOPE and requested.keys() & {"messages", "prompt", "input"}:
                 content.move("request_data", "inputs", "input")
         content.tags.extend(tag for tag in as_list(attributes.pop("logfire.tags", None)) if isinstance(tag, str))
         template = as_text(attributes.get("logfire.msg_template")) or content.name
-        content.is_named(next((kind for words, kind in _TEMPLATES.items() if template.startswith(words)), None))
+        words = template.lower()
+        content.is_named(next((kind for start, kind in _TEMPLATES.items() if words.startswith(start)), None))
+        if "{" in content.name and content.name == template:
+            # The span has the name of its template. The message has the values.
+            content.name = as_text(attributes.get("logfire.msg")) or content.name
+        if content.scope == _AGENTS_SCOPE:
+            self._take_agents(content)
         if _answers_elsewhere(content, template):
             # The answer of a stream is a separate entry, which is the model call then.
             content.kind = "request"
 
-    def facts(self, attributes: Json, span: SpanData) -> Facts:
+    def facts(self, attributes: Json, span: SpanData) -> Facts | None:
+        if not _has_logfire_attributes(attributes) and "operation.cost" not in attributes:
+            return None
         outputs = as_json(span.get("outputs"))
+        if not _has_logfire_attributes(attributes):
+            return Facts(cost=as_number(attributes.get("operation.cost")))
         usage = as_json(as_json(outputs.get("output")).get("usage") or outputs.get("usage"))
+        if not usage and "usage" in attributes:
+            value = attributes["usage"]
+            usage = as_json(parsed(value))
         return Facts(
-            tokens=raw_counts(usage) if _has_logfire_attributes(attributes) else None,
+            tokens=raw_counts(usage),
             cost=as_number(attributes.get("operation.cost")),
+            response_id=as_text(attributes.get("response_id")) if attributes.get("response_id") != "null" else None,
+            tool_name=as_text(attributes.get("name")),
         )
+
+    def _take_agents(self, content: Content) -> None:
+        """Take the content of OpenAI's Agents SDK: the input and output of functions and chat completions."""
+        if content.kind == "tool":
+            content.move("input", "inputs", "arguments")
+            content.move("output", "outputs", "result")
+        elif content.kind == "llm" and "input" in content.attributes:
+            content.move("input", "inputs", "messages")
+            content.move("output", "outputs", "messages")
+        content.belongs(thread_id=content.attributes.get("group_id"))
 
     def _take_dialogue(self, content: Content) -> None:
         """Split a conversation in one attribute: messages before the answer are input, the rest is output."""
         for name in ("pydantic_ai.all_messages", "all_messages_events", "events"):
             value = content.attributes.get(name)
-            messages = as_list(parsed(value) if isinstance(value, str) else value)
+            messages = as_list(parsed(value))
             if not messages or not all(isinstance(message, dict) for message in messages):
                 continue
             del content.attributes[name]
@@ -129,7 +158,7 @@ class Traceloop:
             return
         for name in [name for name in attributes if name.startswith(_PROPERTIES)]:
             value = attributes.pop(name)
-            content.metadata.setdefault(name[len(_PROPERTIES) :], parsed(value) if isinstance(value, str) else value)
+            content.metadata.setdefault(name[len(_PROPERTIES) :], parsed(value))
         for name, side, key in _TRACELOOP_CONTENT:
             content.move(name, side, key)
         self._unwrap(content, "inputs", ("arguments", "input"), ("inputs",))
@@ -141,9 +170,9 @@ class Traceloop:
             user_id=content.metadata.get("user_id"),
         )
 
-    def facts(self, attributes: Json, span: SpanData) -> Facts:
+    def facts(self, attributes: Json, span: SpanData) -> Facts | None:
         if "traceloop.entity.path" not in attributes and "traceloop.entity.name" not in attributes:
-            return Facts()
+            return None
         metadata = as_json(span.get("metadata"))
         callback = as_json(as_json(span.get("extra")).get("callback"))
         return Facts(
@@ -187,7 +216,7 @@ class LangSmith:
             return
         for name in [name for name in attributes if name.startswith(_METADATA)]:
             value = attributes.pop(name)
-            content.metadata.setdefault(name[len(_METADATA) :], parsed(value) if isinstance(value, str) else value)
+            content.metadata.setdefault(name[len(_METADATA) :], parsed(value))
         tags: Any = attributes.pop("langsmith.span.tags", None)
         if isinstance(tags, str):
             content.tags.extend(tag.strip() for tag in tags.split(",") if tag.strip())
@@ -202,9 +231,9 @@ class LangSmith:
             group=attributes.get("langsmith.trace.session_name"),
         )
 
-    def facts(self, attributes: Json, span: SpanData) -> Facts:
+    def facts(self, attributes: Json, span: SpanData) -> Facts | None:
         if "langsmith.span.kind" not in attributes:
-            return Facts()
+            return None
         metadata = as_json(span.get("metadata"))
         # LangChain includes the cache in the input.
         return Facts(

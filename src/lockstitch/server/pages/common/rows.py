@@ -238,8 +238,8 @@ class ThreadListRow:
 
 
 def title_of(thread: Thread) -> str:
-    """Return the display name of a thread: title, goal, key or short id."""
-    name = thread.title or thread.goal or thread.key
+    """Return the display name of a thread: title, goal, key or short id. Of a trace, its agent comes before the key."""
+    name = thread.title or thread.goal or (thread.agent if thread.kind == "trace" else None) or thread.key
     return one_line(name, 160) if name and name.strip() else f"Thread {short(thread.id)}"
 
 

@@ -150,6 +150,7 @@ async def about(caller: Caller, head: Thread) -> dict[str, Any]:
     status, person, words = state_of(store, head)
     ancestors = (await store.ancestors(head))[::-1] if head.parent_id else []
     last = await store.execution.last_run(head) if head.kind != "trace" else None
+    can_act = caller.may("write") and head.kind != "trace"
     return {
         "head": head,
         "title": title_of(head),
@@ -159,8 +160,8 @@ async def about(caller: Caller, head: Thread) -> dict[str, Any]:
         "side": await side_of(store, head),
         "last_run": last,
         "at_rest": is_at_rest(head),
-        "can_say": caller.may("write") and caller.state.app is not None and head.agent in caller.state.app.agents,
-        "can_act": caller.may("write") and head.kind != "trace",
+        "can_say": can_act and caller.state.app is not None and head.agent in caller.state.app.agents,
+        "can_act": can_act,
         "has_app": caller.state.app is not None,
     }
 

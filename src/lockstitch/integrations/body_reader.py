@@ -1,12 +1,14 @@
 """`Reader`: the items of a stored body, one at a time and within a budget."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from lockstitch.errors import BodyTooExpensive, LockstitchError, Refused
+from lockstitch.errors import BodyTooExpensive, LockstitchError, Refused, Unreadable
 from lockstitch.integrations import langsmith
+from lockstitch.integrations.langfuse import read_scores
 from lockstitch.integrations.langsmith.reader import read_feedback
+from lockstitch.integrations.otel.logs import read_stored
 from lockstitch.integrations.spans.budget import Budget, Limits, ReadingStopped
 from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, TraceSource
 from lockstitch.model import codec
@@ -15,6 +17,12 @@ from lockstitch.model.side_records import IngestBody
 LANGSMITH: Final = "langsmith"
 OTEL: Final = "otel"
 SOURCES: Final = (LANGSMITH, OTEL)
+
+SCORES: Final = "/api/public/scores"
+"""The path of stored scores of Langfuse clients."""
+
+LOGS: Final = "/v1/logs"
+"""The end of the paths of log records."""
 
 _RUN: Final = re.compile(r"/runs/([^/?]+)$")
 _FEEDBACK: Final = re.compile(r"/feedback(?:/([^/?]+))?$")
@@ -78,7 +86,11 @@ class Reader:
     def _opened(self) -> Iterator[Item]:
         row = self.row
         path = str(row.headers.get("path") or "")
-        if row.source == OTEL:
+        if row.source == OTEL and path == SCORES:
+            yield from read_scores(row.body, self.budget)
+        elif row.source == OTEL and path.endswith(LOGS):
+            yield from read_stored(row.body, self.budget)
+        elif row.source == OTEL:
             from lockstitch.integrations import otel
 
             yield from otel.read_body(row.body, on_bad=self._add_problem, budget=self.budget)
@@ -91,6 +103,18 @@ class Reader:
             yield from langsmith.read(
                 row.body, "the body", headers, run_id=run_id, on_bad=self._add_problem, budget=self.budget
             )
+
+
+def body_items(
+    bodies: Sequence[IngestBody], limits: Limits | None, on_bad: Callable[[LockstitchError], None]
+) -> Iterator[Item]:
+    """Yield the items of several bodies."""
+    for body in bodies:
+        reader = Reader(body, limits)
+        while (item := reader.next()) is not None:
+            yield item
+        for problem in reader.problems:
+            on_bad(Unreadable(problem))
 
 
 def weight(item: Item) -> int:

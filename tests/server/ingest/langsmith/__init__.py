@@ -1,0 +1,1 @@
+"""The unmodified LangSmith client against a server."""
