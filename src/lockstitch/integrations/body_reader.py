@@ -10,6 +10,7 @@ from lockstitch.integrations.langfuse import read_scores
 from lockstitch.integrations.langsmith.reader import read_feedback
 from lockstitch.integrations.otel.logs import read_stored
 from lockstitch.integrations.spans.budget import Budget, Limits, ReadingStopped
+from lockstitch.integrations.spans.share import Share
 from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, TraceSource
 from lockstitch.model import codec
 from lockstitch.model.side_records import IngestBody
@@ -106,10 +107,10 @@ class Reader:
 
 
 def body_items(
-    bodies: Sequence[IngestBody], limits: Limits | None, on_bad: Callable[[LockstitchError], None]
+    bodies: Sequence[IngestBody], limits: Limits | None, on_bad: Callable[[LockstitchError], None], share: Share
 ) -> Iterator[Item]:
-    """Yield the items of several bodies."""
-    for body in bodies:
+    """Yield the items of a share of several bodies."""
+    for body in share.of(bodies, lambda body: len(body.body)):
         reader = Reader(body, limits)
         while (item := reader.next()) is not None:
             yield item

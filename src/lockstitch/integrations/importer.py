@@ -24,10 +24,11 @@ from lockstitch.integrations.spans.reader_process import (
     Items,
     OnBad,
     ReaderFailed,
-    ReaderProcess,
+    ReaderProcesses,
     add_children,
     size_of,
 )
+from lockstitch.integrations.spans.share import Share
 from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, TraceSource
 from lockstitch.model import Json
 from lockstitch.store import Store
@@ -40,7 +41,10 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 SEPARATE: Final = 4 << 20
-"""Bytes of files from which on another process reads them. It takes half a second to start."""
+"""Bytes of files from which on other processes read them. They take half a second to start."""
+
+READERS: Final = 2
+"""Number of these processes. Each takes about five times as long as writing the same spans."""
 
 _log = logging.getLogger("lockstitch.import")
 
@@ -158,8 +162,8 @@ class TraceImport:
     ) -> None:
         self._ingest = SpanIngest(store, trace_source, keep_secrets=keep_secrets)
         self._now = store.clock.now
-        self._reading: ReaderProcess | None = None
-        """The process that reads the files, if they are large."""
+        self._reading: ReaderProcesses | None = None
+        """The processes that read the files, if these are large."""
         self._replace = replace
         self._progress = progress
         self._report = Report()
@@ -180,7 +184,7 @@ class TraceImport:
 
     async def _run(self, sources: Sequence[ImportSource]) -> Report:
         if _is_large(sources):
-            self._reading = ReaderProcess()
+            self._reading = ReaderProcesses(READERS)
         traces: set[str] = set()
         failure: Exception | None = None
         for source in sources:
@@ -216,7 +220,7 @@ class TraceImport:
             file.spans = file.skipped = 0
         batch: list[Item] = []
         size = 0
-        items = source.items(partial(self._skip, file))
+        items = source.items(partial(self._skip, file), Share())
         while True:
             try:
                 item = next(items)
@@ -233,15 +237,15 @@ class TraceImport:
         if batch:
             await self._write(batch, file)
 
-    async def _import_parts(self, reading: ReaderProcess, source: ImportSource, file: "_File") -> None:
-        """Write one file that another process reads."""
+    async def _import_parts(self, reading: ReaderProcesses, source: ImportSource, file: "_File") -> None:
+        """Write one file that other processes read."""
         task = self._ingest.read_task(source.items)
         try:
             async with aclosing(reading.parts(task, self._now)) as parts:
                 async for part in parts:
                     for why in part.bad:
                         self._skip(file, Unreadable(why))
-                    outcome, items = await self._ingest.write_part(reading, part)
+                    outcome, items = await self._ingest.write_part(part)
                     if outcome is not None:
                         self._add(outcome, file)
                     for trace_id, spans in part.children.items():
@@ -288,7 +292,7 @@ class TraceImport:
 
 
 def _is_large(sources: Sequence[ImportSource]) -> bool:
-    """True if another process should read the files: they are large, and there is a second processor."""
+    """True if other processes should read the files: they are large, and there is a second processor."""
     with suppress(OSError):
         paths = (source.path for source in sources if source.path is not None)
         return (os.cpu_count() or 1) > 1 and sum(path.stat().st_size for path in paths) >= SEPARATE
@@ -410,10 +414,10 @@ def _langsmith(path: str, standard_input: BinaryIO) -> Opened:
     return Opened(langsmith.LangSmith(), map(source, _files(path, langsmith.files)))
 
 
-def _langsmith_items(source: Path | BinaryIO, on_bad: OnBad) -> Iterator[Item]:
+def _langsmith_items(source: Path | BinaryIO, on_bad: OnBad, share: Share) -> Iterator[Item]:
     from lockstitch.integrations import langsmith
 
-    return langsmith.read(source) if isinstance(source, Path) else langsmith.read(source, _PIPED)
+    return langsmith.read(source, None if isinstance(source, Path) else _PIPED, share=share)
 
 
 def _otel(path: str, standard_input: BinaryIO) -> Opened:
@@ -430,12 +434,12 @@ def _otel(path: str, standard_input: BinaryIO) -> Opened:
     return Opened(otel.OpenTelemetry(), map(source, _files(path, otel.files)))
 
 
-def _otel_items(source: Path | BinaryIO, on_bad: OnBad) -> Iterator[Item]:
+def _otel_items(source: Path | BinaryIO, on_bad: OnBad, share: Share) -> Iterator[Item]:
     from lockstitch.integrations import otel
 
     if isinstance(source, Path):
-        return otel.read_file(source, on_bad=on_bad)
-    return otel.read_stream(source, _PIPED, on_bad=on_bad)
+        return otel.read_file(source, on_bad=on_bad, share=share)
+    return otel.read_stream(source, _PIPED, on_bad=on_bad, share=share)
 
 
 def _langfuse(path: str, standard_input: BinaryIO) -> Opened:

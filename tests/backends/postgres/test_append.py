@@ -93,8 +93,12 @@ async def test_hundred_appends_are_a_hundred_commits(postgres: PostgresBackend, 
 
 
 @pytest.mark.usefixtures("unused_database")
-async def test_updates_of_heads_are_all_hot(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
-    """No index contains a column that an append changes, and the page has free space."""
+async def test_updates_of_heads_are_hot(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+    """No index contains a column that an append changes, and the page has free space.
+
+    A page is full if a snapshot of another session, such as that of autovacuum, needs its old rows. Then an update
+    moves a row to another page. An index of a changed column would prevent all HOT updates.
+    """
     threads = [await created(postgres) for _ in range(5)]
 
     async def append(thread: Thread) -> None:
@@ -113,7 +117,7 @@ async def test_updates_of_heads_are_all_hot(postgres: PostgresBackend, admin: ps
             if updated >= 500:
                 break
             await asyncio.gather(*(postgres.count(Find(Thread)) for _ in range(10)))
-    assert hot == updated
+    assert hot >= 0.9 * updated
 
 
 async def test_one_of_many_concurrent_changes_succeeds(postgres: PostgresBackend) -> None:

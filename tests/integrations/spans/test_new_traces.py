@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from lockstitch.integrations import importer
 from lockstitch.integrations.langsmith import LangSmith
 from lockstitch.integrations.spans.ingest import SpanIngest
 from lockstitch.integrations.spans.new_traces import NewTraces
-from lockstitch.integrations.spans.reader_process import ReaderProcess
-from lockstitch.model import FakeClock, MirroredModelCall, Record, Run, Stitch, Thread
+from lockstitch.integrations.spans.reader_process import ReaderProcesses
+from lockstitch.model import FakeClock, MirroredModelCall, Record, Run, Stitch, Thread, codec
 from lockstitch.store import Store, open_store
 from lockstitch.store.writes.mirrors import MirrorStore
 from tests.integrations.importing import import_path
@@ -73,11 +74,58 @@ async def test_another_process_reads_large_files(
     clock = FakeClock()
     here = await imported(f"sqlite:///{tmp_path}/here.db", source, folder, clock)
     monkeypatch.setattr(importer, "SEPARATE", 0)
-    started: list[ReaderProcess] = []
-    monkeypatch.setattr(importer, "ReaderProcess", lambda: started.append(ReaderProcess()) or started[-1])
+    started: list[ReaderProcesses] = []
+    monkeypatch.setattr(
+        importer, "ReaderProcesses", lambda number: started.append(ReaderProcesses(number)) or started[-1]
+    )
     assert await imported(store_url, source, folder, clock) == here
     assert len(started) == 1
-    assert started[0]._process.poll() is not None, "the process has ended"
+    assert [process._process.poll() is not None for process in started[0]._processes] == [True, True], "they have ended"
+
+
+@pytest.fixture
+def use_processes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Return a function that sets the number of processes that read a file and the bytes of a stretch."""
+
+    def use(number: int, stretch: int) -> None:
+        monkeypatch.setattr(importer, "SEPARATE", 0)
+        monkeypatch.setattr(importer, "ReaderProcesses", lambda _: ReaderProcesses(number, stretch))
+
+    return use
+
+
+async def test_order_does_not_depend_on_the_number_of_processes(
+    store_url: str, tmp_path: Path, use_processes: Callable[[int, int], None]
+) -> None:
+    """The runs of two traces alternate, so each trace is in several stretches. Ten traces have one conversation."""
+    lines: list[bytes] = []
+    for number in range(1, 20, 2):
+        first, second = agent_trace(number, thread="conversation").runs, agent_trace(number + 1).runs
+        lines += [codec.dumps(run) + b"\n" for pair in zip(first, second, strict=True) for run in pair]
+    path = tmp_path / "runs.jsonl"
+    path.write_bytes(b"".join(lines))
+    results: list[Any] = []
+    for number in (1, 2, 3):
+        use_processes(number, 3_000)
+        url = store_url if number == 3 else f"sqlite:///{tmp_path}/{number}.db"
+        results.append(await imported(url, "langsmith", path, FakeClock()))
+    assert results[1] == results[0]
+    assert results[2] == results[0]
+    assert (len(results[0][0]["Thread"]), len(results[0][0]["Run"])) == (11, 20)
+
+
+@pytest.mark.parametrize("stretch", [1, 1 << 20])
+async def test_items_before_damage_are_read(
+    store_url: str, tmp_path: Path, use_processes: Callable[[int, int], None], stretch: int
+) -> None:
+    path = tmp_path / "runs.jsonl"
+    lines = [codec.dumps(run) + b"\n" for run in agent_trace(1).runs]
+    path.write_bytes(b"".join(lines) + b'{"id": "')
+    _, here = await imported(f"sqlite:///{tmp_path}/here.db", "langsmith", path, FakeClock())
+    use_processes(2, stretch)
+    _, report = await imported(store_url, "langsmith", path, FakeClock())
+    assert report == here
+    assert (report["runs"], len(report["skipped"])) == (len(lines), 1)
 
 
 async def test_file_is_read_here_when_the_process_is_killed(
@@ -89,13 +137,15 @@ async def test_file_is_read_here_when_the_process_is_killed(
     monkeypatch.setattr(importer, "SEPARATE", 0)
     written = MirrorStore.write_encoded
     killed: list[int] = []
-    processes: list[ReaderProcess] = []
-    monkeypatch.setattr(importer, "ReaderProcess", lambda: processes.append(ReaderProcess()) or processes[-1])
+    processes: list[ReaderProcesses] = []
+    monkeypatch.setattr(
+        importer, "ReaderProcesses", lambda number: processes.append(ReaderProcesses(number)) or processes[-1]
+    )
 
     async def kill_after(self: MirrorStore, rows: Any) -> None:
         await written(self, rows)
         if not killed:
-            killed.append(processes[0]._process.pid)
+            killed.append(processes[0].pids[0])
             os.kill(killed[0], signal.SIGKILL)
 
     monkeypatch.setattr(MirrorStore, "write_encoded", kill_after)

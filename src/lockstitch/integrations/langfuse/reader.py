@@ -15,6 +15,7 @@ from lockstitch.integrations.langfuse.rows import Index, items_of, kind_of, norm
 from lockstitch.integrations.langsmith.reader import RECORD_LIMIT
 from lockstitch.integrations.langsmith.stream import CHUNK, ByteSource, Documents
 from lockstitch.integrations.otel.values import as_json, as_list, loads
+from lockstitch.integrations.spans.share import Share
 from lockstitch.integrations.spans.span import Item
 from lockstitch.model import Json
 
@@ -32,11 +33,11 @@ class Export:
         self._sources = sources
         self._index: Index | None = None
 
-    def items(self, name: str, opened: Callable[[], BinaryIO], on_bad: OnBad) -> Iterator[Item]:
-        """Yield the items of one file. A row that cannot be read is passed to `on_bad`."""
+    def items(self, name: str, opened: Callable[[], BinaryIO], on_bad: OnBad, share: Share) -> Iterator[Item]:
+        """Yield a share of the items of one file. A row that cannot be read is passed to `on_bad`."""
         index = self._index = self._index or self._indexed()
         with opened() as stream:
-            for number, row in _rows(stream, name):
+            for number, row in share.whole(_rows(stream, name)):
                 try:
                     if kind_of(row) is None:
                         raise Unreadable(name, "this is not a row of a Langfuse export", where=f"record {number}")

@@ -33,6 +33,7 @@ from lockstitch.integrations.langsmith.runs import (
 )
 from lockstitch.integrations.langsmith.stream import CHUNK, STREAMED, ByteSource, Documents
 from lockstitch.integrations.spans.budget import Budget, unlimited
+from lockstitch.integrations.spans.share import Share
 from lockstitch.integrations.spans.span import Item, SpanFeedback
 from lockstitch.model import Json
 
@@ -78,6 +79,7 @@ _HEADERS: Final = ".headers.json"
 _RUN_PATH: Final = re.compile(r"/runs/([^/?]+)/?(?:\?|$)")
 _INNER: Final = ("run", "trace", "data", "body", "payload")
 _SAVED: Final = 2
+_USUAL_SIZE: Final = 1_000
 
 
 OnBad = Callable[[Unreadable], None]
@@ -105,8 +107,9 @@ def read(
     run_id: str | None = None,
     on_bad: OnBad | None = None,
     budget: Budget | None = None,
+    share: Share | None = None,
 ) -> Iterator[Item]:
-    """Yield the items of a file, a body or a stream.
+    """Yield the items of a file, a body or a stream, or of a share of its records.
 
     `headers` are the headers of the request. For a recorded body, they are read from the file next to it. `run_id` is
     the run id in the URL, for a body without one. Raises `Unreadable` with the reason and the place. Earlier items are
@@ -119,13 +122,13 @@ def read(
         result, run_path = _recorded(source)
         try:
             with source.open("rb") as opened:
-                reading = _FileReader(name, headers or result, run_id or run_path, source, on_bad, budget)
+                reading = _FileReader(name, headers or result, run_id or run_path, source, on_bad, budget, share)
                 yield from reading.items(ByteSource(opened.read, budget=budget))
         except OSError as exc:
             raise Unreadable(name, exc.strerror or str(exc)) from exc
         return
     stream = BytesIO(source) if isinstance(source, bytes) else source
-    reading = _FileReader(name or "the input", headers or {}, run_id, None, on_bad, budget)
+    reading = _FileReader(name or "the input", headers or {}, run_id, None, on_bad, budget, share)
     yield from reading.items(ByteSource(stream.read, budget=budget))
 
 
@@ -140,8 +143,10 @@ class _FileReader:
         path: Path | None,
         on_bad: OnBad | None = None,
         budget: Budget | None = None,
+        share: Share | None = None,
     ) -> None:
         self._budget = budget or unlimited()
+        self._share = share or Share()
         self._name = name
         self._headers = headers
         self._run_id = run_id
@@ -158,13 +163,14 @@ class _FileReader:
                 # A few bytes of Parquet can contain gigabytes, which pyarrow unpacks at once. No client sends Parquet.
                 raise Unreadable(self._name, "Parquet is read from files only: lockstitch import langsmith FILE")
             where = self._path if self._path and source is packed and not saved else source
-            for row in rows(where, self._name):
+            for row in self._share.of(rows(where, self._name), _size):
                 yield from spans_of_run(row, budget=self._budget)
         elif boundary := boundary_of(source, self._headers):
-            yield from multipart(source, boundary, self._name, RECORD_LIMIT, self._on_bad)
+            # An attachment must follow its run.
+            yield from self._share.whole(multipart(source, boundary, self._name, RECORD_LIMIT, self._on_bad))
         else:
             documents = Documents(source, self._name, RECORD_LIMIT)
-            for key, record in documents.records():
+            for key, record in self._share.of(documents.records(), _size):
                 yield from self._record(record, key, documents.number, saved)
 
     def _record(self, record: Any, key: str | None, number: int, saved: int) -> Iterator[Item]:
@@ -215,6 +221,11 @@ class _FileReader:
         match = _RUN_PATH.search(str(envelope.get("endpoint") or ""))
         inner = _FileReader(self._name, headers, _run_named(match), None, self._on_bad, self._budget)
         yield from inner.items(ByteSource(BytesIO(body).read, budget=self._budget), saved + 1)
+
+
+def _size(record: object) -> int:
+    """Return the usual size of a run. Measuring it takes longer than it helps."""
+    return _USUAL_SIZE
 
 
 def _recorded(path: Path) -> tuple[dict[str, str], str | None]:

@@ -14,6 +14,7 @@ from lockstitch.integrations.otel.logs import is_logs, pieces_of, records_of
 from lockstitch.integrations.otel.spans import Span, span_data
 from lockstitch.integrations.otel.values import as_json, as_text, loads
 from lockstitch.integrations.spans.budget import Budget, unlimited
+from lockstitch.integrations.spans.share import Share
 from lockstitch.integrations.spans.span import SpanData
 
 OnBad = Callable[[Unreadable], None]
@@ -46,12 +47,14 @@ def files(source: Path) -> list[Path]:
     return [path for path in paths if not path.name.endswith(_HEADERS) and not _is_other_signal(path)]
 
 
-def read_file(path: Path, *, on_bad: OnBad | None = None, limit: int = LIMIT) -> Iterator[SpanData]:
-    """Yield the span data of one file."""
+def read_file(
+    path: Path, *, on_bad: OnBad | None = None, limit: int = LIMIT, share: Share | None = None
+) -> Iterator[SpanData]:
+    """Yield the span data of one file, or of a share of its records."""
     try:
         with path.open("rb") as stream:
             logs = _sent_to(path).endswith(_LOGS)
-            yield from read_stream(stream, str(path), on_bad=on_bad, limit=limit, logs=logs)
+            yield from read_stream(stream, str(path), on_bad=on_bad, limit=limit, logs=logs, share=share)
     except OSError as exc:
         _report(Unreadable(f"{path}: {exc.strerror or exc}."), on_bad, exc)
 
@@ -64,6 +67,7 @@ def read_stream(
     limit: int = LIMIT,
     budget: Budget | None = None,
     logs: bool = False,
+    share: Share | None = None,
 ) -> Iterator[SpanData]:
     """Yield the span data of a stream of bytes. `where` names the stream in errors.
 
@@ -71,7 +75,8 @@ def read_stream(
     exceeds the budget.
     """
     budget = budget or unlimited()
-    for frame in frames(stream, where, limit, budget):
+    records = frames(stream, where, limit, budget)
+    for frame in records if share is None else share.of(records, _size):
         if not isinstance(frame, Frame):
             _report(frame, on_bad)
             continue
@@ -95,6 +100,10 @@ def read_body(
 ) -> Iterator[SpanData]:
     """Yield the span data of one request body: protobuf or JSON, compressed or not. Its bytes decide the format."""
     return read_stream(io.BytesIO(body), where, on_bad=on_bad, limit=limit, budget=budget)
+
+
+def _size(frame: Frame | Unreadable) -> int:
+    return len(frame.body) if isinstance(frame, Frame) else 0
 
 
 def _report(error: Unreadable, on_bad: OnBad | None, cause: Exception | None = None) -> None:

@@ -21,7 +21,7 @@ from uuid import UUID
 from lockstitch.errors import Conflict, OutcomeUnknown, Refused
 from lockstitch.integrations.spans.batch import Batch, BatchOutcome, remove_unstorable, sort
 from lockstitch.integrations.spans.new_traces import NewTraces, prepare
-from lockstitch.integrations.spans.reader_process import Items, Part, ReaderProcess, ReadTask
+from lockstitch.integrations.spans.reader_process import Items, Part, ReadTask
 from lockstitch.integrations.spans.removal import SpanRemoval
 from lockstitch.integrations.spans.rows import MirrorIds, part
 from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, TraceSource
@@ -153,11 +153,11 @@ class SpanIngest:
             (others if runs[span["trace_id"]] in stored else new).spans[span_id] = span
         return new, others
 
-    async def write_part(self, reading: ReaderProcess, part: Part) -> tuple[BatchOutcome | None, list[Item]]:
+    async def write_part(self, part: Part) -> tuple[BatchOutcome | None, list[Item]]:
         """Write the new traces of a part. Return their outcome, and the items to write in the general way."""
         items: list[Item] = [*part.later, *part.others]
         if part.new is None or not await self.write_new(part.new, part.outcome):
-            return None, [*await reading.spans(), *items]
+            return None, [*part.spans(), *items]
         await self._link_feedback(self._ids_of(part.outcome))
         return part.outcome, items
 

@@ -1,20 +1,25 @@
-"""`ReaderProcess`: read spans and compute their rows in another process, while this one writes.
+"""`ReaderProcesses`: read spans and compute their rows in other processes, while this one writes.
 
-Reading and computing take more processor time than writing. The other process is always one part ahead: it computes the
-next part while the caller writes the last one. It ends with its caller. Both sides exchange pickled objects, each after
-its length.
+Reading and computing take more processor time than writing. Each process reads its share of the records of a source: if
+there are two, one reads the first stretch, the other one the second, the first one the third. A part is computed in two
+steps. First the process reads the spans and sends the names of their traces. The caller answers with those names that
+earlier parts have. Then the process computes the rows of all other traces. So the order of the parts does not depend on
+the number of processes. Each process is one part ahead of the caller. It ends with its caller. Both sides exchange
+pickled objects, each after its length.
 """
 
 import asyncio
+import gc
 import logging
 import pickle
 import signal
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from logging.handlers import BufferingHandler
 from typing import IO, Any, Final, NamedTuple
@@ -25,22 +30,23 @@ from lockstitch.errors import Conflict, LockstitchError, Refused, Unreadable
 from lockstitch.integrations.spans.batch import Batch, BatchOutcome, sort
 from lockstitch.integrations.spans.new_traces import NewTraces, prepare
 from lockstitch.integrations.spans.rows import MirrorIds
+from lockstitch.integrations.spans.share import STRETCH, Share
 from lockstitch.integrations.spans.span import Attachment, Item, SpanData, SpanFeedback, TraceSource, is_root
 from lockstitch.store.writes.mirrors import Encoder
 
-ITEMS: Final = 1_000
+ITEMS: Final = 2_000
 """Maximum number of spans of a part."""
 ITEMS_BYTES: Final = 2 << 20
 """Maximum bytes of content of a part. A single larger span is still a part."""
 _REMEMBERED: Final = 20_000
-"""Number of the last traces and threads that are known to be sent already."""
+"""Number of the last traces and conversations that are known."""
 
 
 OnBad = Callable[[LockstitchError], None]
 """Called with the error of a part that cannot be read. Reading continues after that part."""
 
-Items = Callable[[OnBad], Iterator[Item]]
-"""Reads the items of a file or of stored bodies. It is pickled and sent to the process."""
+Items = Callable[[OnBad, Share], Iterator[Item]]
+"""Reads a share of the items of a file or of stored bodies. It is pickled and sent to the process."""
 
 
 @dataclass(slots=True)
@@ -53,6 +59,8 @@ class ReadTask:
     encode: Encoder
     keep_secrets: bool
     hide: frozenset[str]
+    share: Share = field(default_factory=Share)
+    """The share of the process that gets the task."""
 
 
 @dataclass(slots=True)
@@ -63,19 +71,33 @@ class Part:
     """The rows of traces that no earlier part has. None if they must be written in the general way."""
     outcome: BatchOutcome
     """The ids of the spans of `new`, and the spans of the part that cannot be stored."""
+    pickled_spans: bytes
+    """The spans of `new`."""
     later: list[SpanData]
     """Spans of traces that earlier parts have."""
     others: list[Attachment | SpanFeedback]
     bad: list[str]
     """Errors of parts that cannot be read."""
+    ends_stretch: bool
     children: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     """All spans of complete traces, if the source lists them."""
     logged: list[tuple[str, int, str]] = field(default_factory=list[tuple[str, int, str]])
     """Log messages: logger, level and text."""
 
+    def spans(self) -> list[SpanData]:
+        """Return the spans of `new`. They are needed only if the rows cannot be written at once."""
+        return pickle.loads(self.pickled_spans)
+
 
 class ReaderFailed(Exception):
-    """The process ended without a result, or has an error that it does not expect."""
+    """A process ended without a result, or has an error that it does not expect."""
+
+
+class _Names(NamedTuple):
+    """The traces and conversations of the spans that a process has read for a part."""
+
+    names: set[str]
+    ends_stretch: bool
 
 
 class _End(NamedTuple):
@@ -86,8 +108,121 @@ class _End(NamedTuple):
     unexpected: str | None = None
 
 
-class ReaderProcess:
-    """A process that reads and computes. One task at a time. It needs a running event loop."""
+class ReaderProcesses:
+    """Processes that read and compute. One task at a time. It needs a running event loop."""
+
+    def __init__(self, number: int = 1, stretch: int = STRETCH) -> None:
+        self._processes = [_Process() for _ in range(number)]
+        self._stretch = stretch
+
+    @property
+    def is_ready(self) -> bool:
+        """True if the processes have started and wait for a task."""
+        return all(process.starting.done() for process in self._processes)
+
+    @property
+    def pids(self) -> list[int]:
+        """The ids of the processes."""
+        return [process.pid for process in self._processes]
+
+    async def parts(self, task: ReadTask, now: Callable[[], datetime]) -> AsyncGenerator[Part]:
+        """Yield the parts of a task in order. Raises `Unreadable` if an error ends the reading, and `ReaderFailed`.
+
+        A caller that closes the generator before its end must end the processes.
+        """
+        number = len(self._processes)
+        for index, process in enumerate(self._processes):
+            await process.starting
+            await process.send(replace(task, share=Share(index, number, self._stretch)))
+        turns = _Turns(number)
+        exchanges = [_Exchange(process, index, turns, now) for index, process in enumerate(self._processes)]
+        error: str | None = None
+        remaining = deque(exchanges)
+        try:
+            while remaining:
+                part = await remaining[0].next()
+                if isinstance(part, _End):
+                    if part.unexpected is not None:
+                        raise ReaderFailed(part.unexpected)
+                    # All processes find the same error.
+                    error = error or part.error
+                    remaining.popleft()
+                    continue
+                for name, level, text in part.logged:
+                    logging.getLogger(name).log(level, text)
+                if part.ends_stretch:
+                    remaining.rotate(-1)
+                yield part
+        finally:
+            for exchange in exchanges:
+                exchange.end()
+        if error is not None:
+            raise Unreadable(error)
+
+    def end(self) -> None:
+        """End the processes."""
+        for process in self._processes:
+            process.end()
+
+
+class _Turns:
+    """The order of the stretches, and the names that earlier parts have."""
+
+    def __init__(self, number: int) -> None:
+        self._order = deque(range(number))
+        self._changed = asyncio.Condition()
+        self._sent: dict[str, None] = {}
+        """The last traces and conversations that were read."""
+
+    async def known(self, index: int, read: _Names) -> set[str]:
+        """Wait until all earlier stretches are read. Return the names that they have, too."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._order[0] == index)
+            repeated = {name for name in read.names if name in self._sent}
+            self._sent.update(dict.fromkeys(read.names))
+            while len(self._sent) > _REMEMBERED:
+                del self._sent[next(iter(self._sent))]
+            if read.ends_stretch:
+                self._order.rotate(-1)
+                self._changed.notify_all()
+        return repeated
+
+    async def leave(self, index: int) -> None:
+        """Take a process that has read everything out of the order."""
+        async with self._changed:
+            self._order.remove(index)
+            self._changed.notify_all()
+
+
+class _Exchange:
+    """The exchange with one process during a task. It continues while the caller writes a part of another process."""
+
+    def __init__(self, process: "_Process", index: int, turns: _Turns, now: Callable[[], datetime]) -> None:
+        self._process = process
+        self._parts = asyncio.Queue[Part | _End](1)
+        self._task = asyncio.create_task(self._run(index, turns, now))
+
+    async def next(self) -> Part | _End:
+        """Return the next part."""
+        return await self._parts.get()
+
+    def end(self) -> None:
+        self._task.cancel()
+
+    async def _run(self, index: int, turns: _Turns, now: Callable[[], datetime]) -> None:
+        try:
+            while isinstance(read := await self._process.receive(), _Names):
+                repeated = await turns.known(index, read)
+                await self._process.send((repeated, now()))
+                await self._parts.put(await self._process.receive())
+            await turns.leave(index)
+        except ReaderFailed as exc:
+            read = _End(unexpected=str(exc))
+        await self._parts.put(read)
+
+
+class _Process:
+    """One process."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -95,43 +230,13 @@ class ReaderProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._starting = asyncio.create_task(self._receive())
+        self.starting = asyncio.create_task(self.receive())
 
     @property
-    def is_ready(self) -> bool:
-        """True if the process has started and waits for a task."""
-        return self._starting.done()
+    def pid(self) -> int:
+        return self._process.pid
 
-    async def parts(self, task: ReadTask, now: Callable[[], datetime]) -> AsyncGenerator[Part]:
-        """Yield the parts of a task. Raises `Unreadable` if an error ends the reading, and `ReaderFailed`."""
-        await self._starting
-        await self._send(task)
-        while True:
-            await self._send(now())
-            part = await self._receive()
-            if isinstance(part, _End):
-                if part.unexpected is not None:
-                    raise ReaderFailed(part.unexpected)
-                if part.error is not None:
-                    raise Unreadable(part.error)
-                return
-            for name, level, text in part.logged:
-                logging.getLogger(name).log(level, text)
-            yield part
-
-    async def spans(self) -> list[SpanData]:
-        """Return the spans of the rows of the last part, because they cannot be written at once."""
-        await self._send(_SPANS)
-        return await self._receive()
-
-    def end(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._starting.cancel()
-        with suppress(OSError), self._process:
-            pass
-
-    async def _send(self, value: object) -> None:
+    async def send(self, value: object) -> None:
         await asyncio.to_thread(self._write, pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
     def _write(self, content: bytes) -> None:
@@ -141,15 +246,18 @@ class ReaderProcess:
         except OSError as exc:
             raise ReaderFailed(f"The process that reads spans ended with {self._process.wait()}.") from exc
 
-    async def _receive(self) -> Any:
+    async def receive(self) -> Any:
         assert self._process.stdout is not None
         content = await asyncio.to_thread(_read, self._process.stdout)
         if content is None:
             raise ReaderFailed(f"The process that reads spans ended with {self._process.wait()}.")
         return pickle.loads(content)
 
-
-_SPANS: Final = "spans"
+    def end(self) -> None:
+        self._process.kill()
+        self.starting.cancel()
+        with suppress(OSError), self._process:
+            pass
 
 
 def _write(pipe: IO[bytes], content: bytes) -> None:
@@ -179,38 +287,35 @@ def main() -> None:
     sys.stdout = sys.stderr
     log = BufferingHandler(1_000)
     logging.getLogger("lockstitch").addHandler(log)
+    # Spans are trees. Searching thousands of them for cycles takes a tenth of the time.
+    gc.freeze()
+    gc.set_threshold(200_000)
     _write(parts, pickle.dumps("ready"))
     while (content := _read(requests)) is not None:
         _answer(pickle.loads(content), requests, parts, log)
 
 
 def _answer(task: ReadTask, requests: IO[bytes], parts: IO[bytes], log: BufferingHandler) -> None:
-    """Send the parts of a task. Each is sent when the caller asks for it, and computed before that."""
+    """Send the parts of a task, each after its names."""
     reading = _Reading(task)
-    reading.now = _request(requests)
-    computed = reading.parts()
-    spans: list[SpanData] | None = None
-    end: tuple[Part | _End, list[SpanData]] = _End(), []
-    while True:
-        part: Part | _End
-        try:
-            part, new_spans = next(computed, end)
-        except (LockstitchError, OSError) as exc:
-            part, new_spans = _End(error=str(exc)), []
-        except Exception as exc:
-            part, new_spans = _End(unexpected=f"{type(exc).__name__}: {exc}"), []
-        if isinstance(part, Part):
+    end = _End()
+    try:
+        for gathered in reading.gathered():
+            _send(parts, gathered.names)
+            repeated, now = _request(requests)
+            part = reading.part(gathered, repeated, now)
             part.logged = [(record.name, record.levelno, record.getMessage()) for record in log.buffer]
             log.buffer.clear()
-        content = pickle.dumps(part, pickle.HIGHEST_PROTOCOL)
-        if spans is not None:
-            while (request := _request(requests)) == _SPANS:
-                _write(parts, pickle.dumps(spans, pickle.HIGHEST_PROTOCOL))
-            reading.now = request
-        _write(parts, content)
-        spans = new_spans
-        if isinstance(part, _End):
-            return
+            _send(parts, part)
+    except (LockstitchError, OSError) as exc:
+        end = _End(error=str(exc))
+    except Exception as exc:
+        end = _End(unexpected=f"{type(exc).__name__}: {exc}")
+    _send(parts, end)
+
+
+def _send(pipe: IO[bytes], value: object) -> None:
+    _write(pipe, pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
 
 
 def _request(requests: IO[bytes]) -> Any:
@@ -221,65 +326,99 @@ def _request(requests: IO[bytes]) -> Any:
     return pickle.loads(content)
 
 
+class _Gathered(NamedTuple):
+    """The spans of a part before their rows are computed."""
+
+    batch: Batch
+    others: list[Attachment | SpanFeedback]
+    outcome: BatchOutcome
+    children: dict[str, set[str]]
+    bad: list[str]
+    ends_stretch: bool
+
+    @property
+    def names(self) -> _Names:
+        spans = self.batch.spans.values()
+        names = {span["trace_id"] for span in spans} | {thread for span in spans if (thread := span.get("thread_id"))}
+        return _Names(names, self.ends_stretch)
+
+
 class _Reading:
     """The state of one task."""
 
     def __init__(self, task: ReadTask) -> None:
-        self.now: datetime | None = None
-        """The time at which the caller asked for the last part."""
         self._task = task
         self._names = MirrorIds(task.project, task.source.source)
         self._bad: list[str] = []
-        self._sent: dict[str, None] = {}
-        """The last traces that were sent, and the conversations of their threads."""
 
-    def parts(self) -> Iterator[tuple[Part, list[SpanData]]]:
-        """Yield the parts, each with the spans of its rows."""
+    def gathered(self) -> Iterator[_Gathered]:
+        """Yield the spans of the parts. Items before an error that ends the reading are yielded first."""
+        share = self._task.share
+        stretch = share.index
         items: list[Item] = []
         size = 0
-        for item in self._task.items(lambda exc: self._bad.append(str(exc))):
+        error: Exception | None = None
+        reading = self._task.items(lambda exc: self._bad.append(str(exc)), share)
+        while True:
+            try:
+                item = next(reading, None)
+            except (LockstitchError, OSError) as exc:
+                item, error = None, exc
+            if item is None:
+                break
+            while stretch < share.stretch:
+                # A stretch without items has an empty part.
+                yield self._gather(items, ends_stretch=True)
+                items, size = [], 0
+                stretch += share.count
+            if len(items) >= ITEMS or size >= ITEMS_BYTES:
+                yield self._gather(items, ends_stretch=False)
+                items, size = [], 0
             items.append(item)
             size += size_of(item)
-            if len(items) >= ITEMS or size >= ITEMS_BYTES:
-                yield self._part(items)
-                items, size = [], 0
         if items or self._bad:
-            yield self._part(items)
+            yield self._gather(items, ends_stretch=True)
+        if error is not None:
+            raise error
 
-    def _part(self, items: list[Item]) -> tuple[Part, list[SpanData]]:
-        task = self._task
+    def _gather(self, items: list[Item], *, ends_stretch: bool) -> _Gathered:
         outcome = BatchOutcome()
-        batch, others = sort(items, outcome, keep_secrets=task.keep_secrets, hide=task.hide)
+        batch, others = sort(items, outcome, keep_secrets=self._task.keep_secrets, hide=self._task.hide)
         children: dict[str, set[str]] = {}
         for item in items:
             add_children(item, children)
+        bad, self._bad = self._bad, []
+        return _Gathered(batch, others, outcome, children, bad, ends_stretch)
+
+    def part(self, gathered: _Gathered, repeated: set[str], now: datetime) -> Part:
+        """Return the part with the rows of the traces that are not repeated."""
         new, later = Batch(), list[SpanData]()
-        for span_id, span in batch.spans.items():
-            if span["trace_id"] in self._sent or span.get("thread_id") in self._sent:
+        for span_id, span in gathered.batch.spans.items():
+            if span["trace_id"] in repeated or span.get("thread_id") in repeated:
                 later.append(span)
             else:
                 new.spans[span_id] = span
+        outcome = gathered.outcome
         outcome.spans -= {span["id"] for span in later}
-        self._remember(new.spans.values())
-        bad, self._bad = self._bad, []
-        return Part(self._prepared(new), outcome, later, others, bad, children), list(new.spans.values())
+        return Part(
+            self._prepared(new, now),
+            outcome,
+            pickle.dumps(list(new.spans.values()), pickle.HIGHEST_PROTOCOL),
+            later,
+            gathered.others,
+            gathered.bad,
+            gathered.ends_stretch,
+            gathered.children,
+        )
 
-    def _prepared(self, batch: Batch) -> NewTraces | None:
+    def _prepared(self, batch: Batch, now: datetime) -> NewTraces | None:
         if not batch.spans:
             return None
-        assert self.now is not None
+        task = self._task
         try:
-            return prepare(batch, self._task.project, self._task.source, self._names, self._task.encode, self.now)
+            return prepare(batch, task.project, task.source, self._names, task.encode, now)
         except (Conflict, Refused, RecursionError):
             return None
-
-    def _remember(self, spans: Iterable[SpanData]) -> None:
-        for span in spans:
-            self._sent[span["trace_id"]] = None
-            if thread := span.get("thread_id"):
-                self._sent[thread] = None
-        while len(self._sent) > _REMEMBERED:
-            del self._sent[next(iter(self._sent))]
 
 
 def add_children(item: Item, children: dict[str, set[str]]) -> None:

@@ -38,7 +38,7 @@ from lockstitch.integrations.body_reader import SOURCES, Reader, body_items, sou
 from lockstitch.integrations.spans.batch import BatchOutcome
 from lockstitch.integrations.spans.budget import ReadingStopped
 from lockstitch.integrations.spans.ingest import SpanIngest
-from lockstitch.integrations.spans.reader_process import ReaderFailed, ReaderProcess
+from lockstitch.integrations.spans.reader_process import ReaderFailed, ReaderProcesses
 from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback
 from lockstitch.model.side_records import IngestBody
 from lockstitch.server.ingest_buffer import IngestBuffer, Waiting
@@ -114,7 +114,7 @@ class IngestProcessor:
         self._survived: Counter[UUID] = Counter()
         """Counted attempts on a body that the process survived."""
         self._readers: list[Reader] = []
-        self._reading: ReaderProcess | None = None
+        self._reading: ReaderProcesses | None = None
         """The process that reads large bodies, from the first of them on."""
         self._bodies = store.table(IngestBody)
 
@@ -273,7 +273,7 @@ class IngestProcessor:
         read or written.
         """
         if self._reading is None and self._intake.size >= BACKLOG and (os.cpu_count() or 1) > 1:
-            self._reading = ReaderProcess()
+            self._reading = ReaderProcesses()
         reading = self._reading
         if reading is None or not reading.is_ready or sum(len(row.body) for row in rows) < APART:
             return False
@@ -284,7 +284,7 @@ class IngestProcessor:
                 async for part in parts:
                     if self._leaving or part.bad or part.outcome.refused:
                         return False
-                    _, items = await ingest.write_part(reading, part)
+                    _, items = await ingest.write_part(part)
                     if items and (await ingest.write(items)).refused:
                         return False
             complete = True
