@@ -25,6 +25,7 @@ from benchmarks import (
     reading,
     receiving,
     recovery,
+    reports,
     runtime,
     size,
     steps,
@@ -52,6 +53,7 @@ GROUPS = {
     "claims": claims,
     "size": size,
     "reading": reading,
+    "reports": reports,
     "watching": watching,
     "waking": waking,
     "recovery": recovery,
@@ -67,7 +69,7 @@ GROUPS = {
     "planning": planning,
 }
 
-BY_HAND = frozenset({"memory", "opening", "receiving"})
+BY_HAND = frozenset({"memory", "opening", "receiving", "reports"})
 """Groups that run only if they are named: they need more than a database, or much time."""
 
 

@@ -305,6 +305,10 @@ class ThreadUsage(NamedTuple):
     average_tokens: float
 
 
+RANKED: Final = 10_000
+"""Maximum number of matches that a search on a database ranks: the newest. It reads no further matches."""
+
+
 class SearchHit(NamedTuple):
     """A match of a search: in the title of a thread (position None), or in an input or answer."""
 

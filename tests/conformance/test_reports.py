@@ -62,6 +62,22 @@ async def test_search_finds_every_word_in_titles_inputs_and_answers(store: Store
     assert len(await store.search("treasure", limit=2)) == 2
 
 
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+async def test_search_ranks_newest_matches_of_the_project(
+    backend: str, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best match is the oldest one. Matches of another project do not count."""
+    monkeypatch.setattr(f"lockstitch.backends.{backend}.query.RANKED", 3)
+    async with open_store(store_url) as store:
+        texts = ("tea tea tea", *["tea and much else"] * 3)
+        heads = [(await store.append(await store.create(), [said(text)])).head for text in texts]
+        elsewhere = store.in_project("elsewhere")
+        for _ in range(5):
+            await elsewhere.append(await elsewhere.create(), [said("tea")])
+        assert {hit.thread_id for hit in await store.search("tea")} == {head.id for head in heads[1:]}
+        assert len(await store.search("tea", limit=2)) == 2
+
+
 async def test_search_reads_only_titles_inputs_and_answers(store: Store) -> None:
     """Tool results, texts between tool calls and other projects are not searched."""
     started, run = await begin_turn(store, await store.create(extras={"w": "zebra"}), "q")

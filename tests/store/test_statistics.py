@@ -198,6 +198,7 @@ async def test_returns_latencies_and_error_rates(store: Store, seed: int) -> Non
         wrong = sum(stitch.status in TOOL_ERRORS for stitch in calls)
         assert latency_row._asdict() == {"name": latency_row.name, "errors": wrong, **measured(calls)}
         assert latency_row.error_rate == wrong / len(calls)
+    assert await store.statistics.tools(all_projects=True, since=NOW - timedelta(days=10_000)) == tools
     for latency_row in await store.statistics.models(all_projects=True):
         calls = [stitch for stitch in result.stitches if stitch.type == "llm_call"]
         calls = [stitch for stitch in calls if (stitch.name or runs[stitch.run_id].model) == latency_row.name]  # type: ignore[index]

@@ -71,7 +71,13 @@ async def test_search_uses_indexes(postgres: PostgresBackend, admin: psycopg.Con
     assert mark == 3000
     admin.execute("VACUUM ANALYZE lockstitch.threads, lockstitch.stitches, lockstitch.text_search")
     query = postgres._dialect.text("search")  # pyright: ignore[reportPrivateUsage]
-    for name, value in {"text": "'word3'", "project": "'default'", "limit": "10", "mark": str(mark)}.items():
+    for name, value in {
+        "text": "'word3'",
+        "project": "'default'",
+        "limit": "10",
+        "ranked": "100",
+        "mark": str(mark),
+    }.items():
         query = query.replace(f"${{{name}}}", value)
     plan = str(admin.execute(f"EXPLAIN {query}".encode()).fetchall())
     assert "threads_title_search" in plan

@@ -175,11 +175,16 @@ FROM (SELECT coalesce(max(log_id), 0) AS log_end FROM stitches) AS log;
 -- own: search
 -- Titles, with the same expression as in their index, so that the index is used; texts up to the mark with their index;
 -- later texts word by word. The mark is a literal value, so that the planner sees how few stitches follow it. Matches
--- are found before their projects are read, or the planner might scan all threads of a project.
-WITH known AS MATERIALIZED (
-    SELECT thread_id, position, ts_rank(words, query) AS score
+-- are found before their projects are read, or the planner might scan all threads of a project. Only the newest matches
+-- are ranked, so that frequent words are fast, too.
+WITH matches AS MATERIALIZED (
+    SELECT thread_id, position, log_id
     FROM text_search, plainto_tsquery('simple', lockstitch.search_words(:text)) AS query
     WHERE words @@ query AND log_id <= :mark),
+newest AS MATERIALIZED (
+    SELECT matches.thread_id, matches.position
+    FROM matches JOIN threads t ON t.id = matches.thread_id AND t.project = :project
+    ORDER BY matches.log_id DESC LIMIT :ranked),
 recent AS MATERIALIZED (
     SELECT thread_id, position, lockstitch.message_words(message) AS words FROM stitches
     WHERE log_id > :mark AND (type = 'input' OR (type = 'llm_call' AND status IS DISTINCT FROM 'tool_use')))
@@ -190,8 +195,9 @@ SELECT thread_id, position, score FROM (
     WHERE t.title IS NOT NULL AND to_tsvector('simple', lockstitch.search_words(t.title)) @@ query
       AND t.project = :project
     UNION ALL
-    SELECT known.thread_id, known.position, known.score
-    FROM known JOIN threads t ON t.id = known.thread_id AND t.project = :project
+    SELECT newest.thread_id, newest.position, ts_rank(text.words, query)
+    FROM newest JOIN text_search text ON text.thread_id = newest.thread_id AND text.position = newest.position,
+         plainto_tsquery('simple', lockstitch.search_words(:text)) AS query
     UNION ALL
     SELECT recent.thread_id, recent.position, ts_rank(recent.words, query)
     FROM recent JOIN threads t ON t.id = recent.thread_id AND t.project = :project,

@@ -18,7 +18,7 @@ from psycopg import AsyncRawCursor
 from psycopg import errors as pg
 from psycopg.rows import TupleRow
 
-from lockstitch.backend import ANSWER, QueryResult, SearchHit
+from lockstitch.backend import ANSWER, RANKED, QueryResult, SearchHit
 from lockstitch.backends.postgres import schema
 from lockstitch.backends.postgres.connection import Connection
 from lockstitch.backends.postgres.notify import LogHorizon
@@ -178,6 +178,6 @@ def mark_of(dialect: Dialect) -> Script[int]:
 def search(dialect: Dialect, project: str, text: str, limit: int, mark: int) -> Script[list[SearchHit]]:
     """Return the matches of a search. PostgreSQL splits the query into words in the same way as the indexed texts."""
     # A NUL cannot be sent, and no text contains one.
-    wanted = {"project": project, "text": text.replace("\x00", " "), "limit": limit, "mark": mark}
+    wanted = {"project": project, "text": text.replace("\x00", " "), "limit": limit, "mark": mark, "ranked": RANKED}
     rows = yield dialect.statement("search", wanted)
     return [SearchHit(thread_id, position, score) for thread_id, position, score in rows]

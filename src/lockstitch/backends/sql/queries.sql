@@ -244,20 +244,23 @@ FROM chosen{grouping};
 -- name: usage_by_model
 -- A run may use several models. Tokens are those of its calls and embeddings. If the run counts more than its calls, for
 -- example because they are archived, the difference goes to the run's own model. Thus the sums over models equal the
--- sums over runs. The cost of a run with one model is read without its calls.
-WITH RECURSIVE {roots}chosen AS (
+-- sums over runs. Most runs use only their own model. Their calls are not read.
+WITH RECURSIVE {roots}chosen AS MATERIALIZED (
     SELECT r.id, coalesce(r.model, '') AS own, r.status AS ending, r.input_tokens, r.output_tokens,
            r.cache_read_tokens, r.cache_write_tokens, {run_parts} AS parts, {run_unpriced} AS unpriced{keys}
     FROM runs r JOIN threads t ON t.id = r.thread_id{tree}
     WHERE {filters}),
+mixed AS MATERIALIZED (
+    SELECT DISTINCT c.id, c.own FROM chosen c JOIN stitches s ON s.run_id = c.id
+    WHERE (s.type = 'llm_call' OR (s.type = 'span' AND s.input_tokens IS NOT NULL)) AND s.name <> c.own),
 calls AS (
-    SELECT s.run_id AS id, coalesce(s.name, c.own) AS name, {sum}(coalesce(s.input_tokens, 0)) AS input_tokens,
+    SELECT s.run_id AS id, coalesce(s.name, mixed.own) AS name, {sum}(coalesce(s.input_tokens, 0)) AS input_tokens,
            {sum}(coalesce(s.output_tokens, 0)) AS output_tokens,
            {sum}(coalesce(s.cache_read_tokens, 0)) AS cache_read_tokens,
            {sum}(coalesce(s.cache_write_tokens, 0)) AS cache_write_tokens
-    FROM chosen c JOIN stitches s ON s.run_id = c.id
+    FROM mixed JOIN stitches s ON s.run_id = mixed.id
     WHERE s.type = 'llm_call' OR (s.type = 'span' AND s.input_tokens IS NOT NULL)
-    GROUP BY s.run_id, coalesce(s.name, c.own)),
+    GROUP BY s.run_id, coalesce(s.name, mixed.own)),
 sums AS (
     SELECT id, count(*) AS models, {sum}(input_tokens) AS input_tokens, {sum}(output_tokens) AS output_tokens,
            {sum}(cache_read_tokens) AS cache_read_tokens, {sum}(cache_write_tokens) AS cache_write_tokens
@@ -304,22 +307,32 @@ roots (id, root) AS (
     SELECT t.id, roots.root FROM roots JOIN threads t ON t.parent_id = roots.id),
 
 -- name: latencies
--- Percentiles by nearest rank: the smallest duration that N percent of the calls do not exceed. Calls without a
--- duration are ranked separately, because the databases sort NULL differently.
+-- Percentiles by nearest rank: the smallest duration that N percent of the calls do not exceed. Calls with the same
+-- duration are counted first, because most calls share theirs. Calls without a duration are ranked separately, because
+-- the databases sort NULL differently.
 WITH calls AS (
     SELECT coalesce({called}, '') AS name, s.duration_ms, CASE WHEN s.{failed} THEN 1 ELSE 0 END AS failed
-    FROM runs r JOIN threads t ON t.id = r.thread_id JOIN stitches s ON s.run_id = r.id
-    WHERE s.type IN ({types}) AND {filters}),
+    {calls}
+    WHERE s.type {types} AND {filters}),
+counted AS (
+    SELECT name, duration_ms, sum(failed) AS failed, count(*) AS calls FROM calls GROUP BY name, duration_ms),
 ranked AS (
-    SELECT name, duration_ms, failed, count(duration_ms) OVER (PARTITION BY name) AS timed,
-           row_number() OVER (PARTITION BY name, duration_ms IS NULL ORDER BY duration_ms) AS place
-    FROM calls)
-SELECT name, count(*), sum(failed), count(duration_ms), {sum}(duration_ms),
-       max(CASE WHEN place = (timed * 50 + 99) / 100 THEN duration_ms END),
-       max(CASE WHEN place = (timed * 95 + 99) / 100 THEN duration_ms END),
-       max(CASE WHEN place = (timed * 99 + 99) / 100 THEN duration_ms END),
+    SELECT name, duration_ms, failed, calls,
+           CAST(sum(CASE WHEN duration_ms IS NULL THEN 0 ELSE calls END) OVER (PARTITION BY name) AS bigint) AS timed,
+           CAST(sum(calls) OVER (PARTITION BY name, duration_ms IS NULL ORDER BY duration_ms) AS bigint) AS place
+    FROM counted)
+SELECT name, sum(calls), sum(failed), max(timed), {sum}(duration_ms * calls),
+       min(CASE WHEN place >= (timed * 50 + 99) / 100 THEN duration_ms END),
+       min(CASE WHEN place >= (timed * 95 + 99) / 100 THEN duration_ms END),
+       min(CASE WHEN place >= (timed * 99 + 99) / 100 THEN duration_ms END),
        max(duration_ms)
 FROM ranked GROUP BY name;
+
+-- name: calls_of_runs
+FROM runs r JOIN threads t ON t.id = r.thread_id JOIN stitches s ON s.run_id = r.id;
+
+-- name: all_tool_calls
+FROM runs r JOIN threads t ON t.id = r.thread_id JOIN stitches s ON s.run_id = r.id;
 
 -- name: runs_listed
 SELECT {columns} FROM runs r JOIN threads t ON t.id = r.thread_id

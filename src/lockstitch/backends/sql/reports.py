@@ -34,12 +34,12 @@ _KEYS = {
 """Expression of each group for a run. The group `model` is that of each call."""
 
 _CALLED = {
-    "tool": ("s.name", f"status IN {TOOL_ERRORS}", "'tool_call'"),
+    "tool": ("s.name", f"status IN {TOOL_ERRORS}", "= 'tool_call'"),
     # A model that could not be reached leaves no answer, only an error without a name.
     "model": (
         "coalesce(s.name, r.model)",
         "status = 'error' OR s.type = 'api_error'",
-        "'llm_call', 'api_error'",
+        "IN ('llm_call', 'api_error')",
     ),
 }
 
@@ -79,7 +79,11 @@ def latencies(dialect: Dialect, stats_filter: StatsFilter, kind: str) -> Script[
         filters += " AND r.model = :model" if kind == "tool" else f" AND {called} = :model"
         parameters["model"] = stats_filter.model
     named = _KEYS[stats_filter.by[0]] if stats_filter.by else called
-    parts = {"called": named, "failed": failed, "types": types, "filters": filters}
+    every = (
+        kind == "tool" and stats_filter.since is None and stats_filter.until is None and stats_filter.threads is None
+    )
+    calls = dialect.queries["all_tool_calls" if every else "calls_of_runs"]
+    parts = {"called": named, "failed": failed, "types": types, "calls": calls, "filters": filters}
     rows = yield dialect.statement("latencies", parameters, **parts)
     return [_latency(row) for row in rows]
 

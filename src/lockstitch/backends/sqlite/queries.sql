@@ -30,16 +30,27 @@ SELECT (SELECT count(*) = 100 OR coalesce(min(wake_at) <= {now}, 0)
                WHERE status = 'waiting' AND wake_at IS NOT NULL AND wake_at <= {now});
 
 -- own: search
+-- The full-text index comes first, so that rare words are fast, and only the newest matches are read, so that frequent
+-- words are, too. CROSS JOIN sets the order of the tables.
 SELECT thread_id, position, score FROM (
-    SELECT t.id AS thread_id, NULL AS position, bm25(title_search) AS score
-    FROM title_search JOIN threads t ON t.no = title_search.rowid
-    WHERE title_search MATCH :query AND t.project = :project
+    SELECT * FROM (
+        SELECT t.id AS thread_id, NULL AS position, bm25(title_search) AS score
+        FROM title_search CROSS JOIN threads t ON t.no = title_search.rowid
+        WHERE title_search MATCH :query AND t.project = :project
+        ORDER BY title_search.rowid DESC LIMIT :ranked)
     UNION ALL
-    SELECT t.id, s.position, bm25(text_search)
-    FROM text_search JOIN stitch_rows s ON s.log_id = text_search.rowid JOIN threads t ON t.no = s.thread_no
-    WHERE text_search MATCH :query AND t.project = :project)
+    SELECT * FROM (
+        SELECT t.id, s.position, bm25(text_search)
+        FROM text_search CROSS JOIN stitch_rows s ON s.log_id = text_search.rowid
+        CROSS JOIN threads t ON t.no = s.thread_no
+        WHERE text_search MATCH :query AND t.project = :project
+        ORDER BY text_search.rowid DESC LIMIT :ranked))
 ORDER BY score, thread_id, position
 LIMIT :limit;
+
+-- name: all_tool_calls
+-- Without a filter of runs, the index of tools is read from its start to its end. It has all columns of the calls.
+FROM stitch_rows s CROSS JOIN run_rows r ON r.no = s.run_no CROSS JOIN threads t ON t.no = r.thread_no;
 
 -- own: search_mark
 SELECT log_id FROM search_mark;

@@ -5,7 +5,7 @@ import sqlite3
 import time
 from collections.abc import Sequence
 
-from lockstitch.backend import QueryResult, SearchHit
+from lockstitch.backend import RANKED, QueryResult, SearchHit
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Script
 from lockstitch.backends.sqlite.query_process import add_functions, authorize
@@ -123,7 +123,8 @@ def search(dialect: Dialect, project: str, text: str, limit: int) -> Script[list
     if not wanted:
         return []
     query = " AND ".join(f'"{word}"' for word in wanted)
-    rows = yield dialect.statement("search", {"project": project, "query": query, "limit": limit})
+    parameters = {"project": project, "query": query, "ranked": RANKED, "limit": limit}
+    rows = yield dialect.statement("search", parameters)
     return [SearchHit(dialect.decode_id(thread_id), position, -score) for thread_id, position, score in rows]
 
 

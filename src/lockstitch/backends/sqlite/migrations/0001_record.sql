@@ -194,6 +194,9 @@ CREATE INDEX stitches_llm_call_id ON stitch_rows (llm_call_id) WHERE llm_call_id
 CREATE INDEX stitches_tool_call_id ON stitch_rows (call_id) WHERE type = 'tool_call';
 CREATE INDEX stitches_models ON stitch_rows (model, run_no, at, input_tokens, output_tokens, type)
     WHERE type = 'llm_call';
+-- Finds the runs that use another model than their own.
+CREATE INDEX stitches_calls ON stitch_rows (run_no, name, type, input_tokens)
+    WHERE type = 'llm_call' OR (type = 'span' AND input_tokens IS NOT NULL);
 CREATE INDEX stitches_tools ON stitch_rows (name, run_no, status, duration_ms, thread_no, reply_to, call_id, type)
     WHERE type = 'tool_call';
 

@@ -1,0 +1,75 @@
+"""Lists, search and statistics of a large store: the time of one call, and the same in a store of a hundredth."""
+
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from benchmarks.measure import percentile
+from benchmarks.places import SQL, Places
+from benchmarks.report import Measured, Row, within
+from benchmarks.scale import Scale
+from benchmarks.sessions import fill
+from lockstitch.store import Store, open_store
+
+BACKENDS = SQL
+
+AT_MOST = 200
+"""Milliseconds of 95 percent of the calls."""
+
+CALLS = 11
+
+SMALLER = 100
+
+Call = Callable[[], Awaitable[object]]
+
+
+async def measure(places: Places, backend: str, scale: Scale) -> Measured:
+    small = await _milliseconds(places, backend, max(scale.looked_at // SMALLER, 100))
+    large = await _milliseconds(places, backend, scale.looked_at)
+    name = f"{scale.looked_at:,} stitches"
+    return Measured(
+        [Row(f"{call}, {name}, p95", backend, large[call], "ms", small[call], within(AT_MOST)) for call in large]
+    )
+
+
+async def _milliseconds(places: Places, backend: str, stitches: int) -> dict[str, float]:
+    """Return the 95th percentile of the milliseconds of each call in a store of this size."""
+    with places.fresh(backend) as url:
+        async with open_store(url) as store:
+            known = await fill(store, stitches)
+            await places.settle(url)
+            # The first search fills its index.
+            await store.search("parcel")
+            user = known.typical.thread.user_id
+            return {name: await _p95(call) for name, call in _calls(store, user).items()}
+
+
+def _calls(store: Store, user: str | None) -> dict[str, Call]:
+    week = store.clock.now() - timedelta(days=7)
+    statistics = store.statistics
+    return {
+        "threads": lambda: store.threads(limit=20),
+        "threads of a user": lambda: store.threads(user_id=user, limit=20),
+        "threads by status": lambda: store.threads(status="waiting", limit=20),
+        "errors": lambda: store.errors(limit=20),
+        "latest stitches": lambda: store.latest(limit=20),
+        "search for a rare word": lambda: store.search("zebra"),
+        "search for a frequent word": lambda: store.search("the"),
+        "usage by day": lambda: statistics.usage("day"),
+        "usage by status": lambda: statistics.usage("status"),
+        "usage by model": lambda: statistics.usage("model"),
+        "usage by model, a week": lambda: statistics.usage("model", since=week),
+        "latency of tools": statistics.tools,
+        "latency of tools, a week": lambda: statistics.tools(since=week),
+        "latency of models, a week": lambda: statistics.models(since=week),
+    }
+
+
+async def _p95(call: Call) -> float:
+    await call()
+    spent: list[float] = []
+    for _ in range(CALLS):
+        started = time.perf_counter()
+        await call()
+        spent.append(time.perf_counter() - started)
+    return percentile(spent, 0.95) * 1000
