@@ -38,7 +38,7 @@ async def import_items(store: Store, source: str, items: Iterable[Item], **optio
     """Return items that were read before as a separate source."""
     trace_source = open_source(source, "-", io.BytesIO()).source
     return await TraceImport(store, trace_source, **options).run(
-        iter([ImportSource("items", lambda on_bad: iter(items))])
+        iter([ImportSource("items", lambda on_bad, share: iter(items))])
     )
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def report(store: Store, runs: list[Json]) -> Json:
-    source = ImportSource("runs.json", lambda _: iter(items(*runs)))
+    source = ImportSource("runs.json", lambda on_bad, share: iter(items(*runs)))
     return (await TraceImport(store, LangSmith()).run(iter([source]))).as_json()
 
 
