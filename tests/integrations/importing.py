@@ -8,6 +8,7 @@ from typing import Any
 
 from lockstitch.backends.files.backend import FilesBackend
 from lockstitch.integrations.importer import ImportSource, Report, TraceImport, open_source
+from lockstitch.integrations.spans.share import Share
 from lockstitch.integrations.spans.span import Item
 from lockstitch.model import Json, codec, format_time
 from lockstitch.store import Store, open_store
@@ -46,7 +47,7 @@ def items_of(source: str, path: Path) -> list[Item]:
     """Return all items that an integration reads from a file or a folder."""
     items: list[Item] = []
     for opened in open_source(source, str(path), io.BytesIO()).sources:
-        items += opened.items(_raise)
+        items += opened.items(_raise, Share())
     return items
 
 
