@@ -1,4 +1,4 @@
-"""Programs with clients of other projects. Each asks a model for the weather in Paris and sends its trace to a server."""
+"""Programs with clients of other projects. Each asks a model for the weather in Paris and sends its trace."""
 
 from typing import NamedTuple
 
@@ -341,7 +341,8 @@ const call = traceable(async ({ messages }) => ({
     : { role: 'assistant', content: '', tool_calls }),
   usage_metadata,
 }), { ...options, name: 'ask', run_type: 'llm', metadata: { ls_provider: 'openai', ls_model_name: 'gpt-4o-mini' } });
-const get_weather = traceable(async ({ city }) => `21C in ${city}`, { ...options, name: 'get_weather', run_type: 'tool' });
+const tool = { ...options, name: 'get_weather', run_type: 'tool' };
+const get_weather = traceable(async ({ city }) => `21C in ${city}`, tool);
 const weather = traceable(async (question) => {
   const messages = [{ role: 'user', content: question }];
   const first = await call({ messages });
