@@ -23,6 +23,7 @@ from benchmarks import (
     pages,
     planning,
     reading,
+    receivers,
     receiving,
     recovery,
     runtime,
@@ -63,11 +64,12 @@ GROUPS = {
     "memory": memory,
     "lenses": lenses,
     "receiving": receiving,
+    "receivers": receivers,
     "opening": opening,
     "planning": planning,
 }
 
-BY_HAND = frozenset({"memory", "opening", "receiving"})
+BY_HAND = frozenset({"memory", "opening", "receiving", "receivers"})
 """Groups that run only if they are named: they need more than a database, or much time."""
 
 
