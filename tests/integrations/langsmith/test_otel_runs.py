@@ -281,7 +281,7 @@ async def test_blocks_keep_their_order() -> None:
 
 
 async def test_failed_spans_have_their_error() -> None:
-    failed = {"status": {"code": 2, "message": "overloaded"}}
+    failed: Json = {"status": {"code": 2, "message": "overloaded"}}
     async with open_store("sqlite:///:memory:") as store:
         runs = await imported(
             store,

@@ -1,6 +1,41 @@
-"""Programs with clients of other projects. Each asks a model for the weather in Paris and sends its trace."""
+"""Programs with clients of other projects. Each asks a model for the weather in Paris and sends its trace.
 
+Some clients exclude each other, so several places are searched: the interpreters of `LOCKSTITCH_CLIENT_PYTHON`,
+and the folders of `LOCKSTITCH_CLIENT_NODE`, which have a `node_modules`. Both are lists with the separator of PATH.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import NamedTuple
+
+PYTHONS = os.environ.get("LOCKSTITCH_CLIENT_PYTHON", sys.executable).split(os.pathsep)
+NODES = [folder for folder in os.environ.get("LOCKSTITCH_CLIENT_NODE", "").split(os.pathsep) if folder]
+
+
+def interpreter_with(modules: tuple[str, ...]) -> str | None:
+    """Return the first interpreter of Python that has these modules."""
+    code = f"import importlib.util\nfor name in {modules!r}: assert importlib.util.find_spec(name)"
+    for python in PYTHONS:
+        if subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0:
+            return python
+    return None
+
+
+def folder_with(packages: tuple[str, ...]) -> Path | None:
+    """Return the first folder whose node_modules has these packages."""
+    return next((folder for folder in map(Path, NODES) if all(_has(folder, name) for name in packages)), None)
+
+
+def _has(folder: Path, package: str) -> bool:
+    name, _, major = package.rpartition("@") if "@" in package[1:] else (package, "", "")
+    try:
+        version = json.loads((folder / "node_modules" / name / "package.json").read_text())["version"]
+    except FileNotFoundError:
+        return False
+    return version.startswith(f"{major}." if major else "")
 
 
 class Script(NamedTuple):

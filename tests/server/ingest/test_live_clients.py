@@ -1,8 +1,6 @@
 """Clients of other projects, live: each runs an agent and sends its spans to a server of Lockstitch.
 
-The clients are not dependencies of the tests. A test is skipped if its client is not installed. Some clients exclude
-each other, so several places are searched: the interpreters of `LOCKSTITCH_CLIENT_PYTHON`, and the folders of
-`LOCKSTITCH_CLIENT_NODE`, which have a `node_modules`. Both are lists with the separator of PATH.
+The clients are not dependencies of the tests. A test is skipped if its client is not installed.
 """
 
 import asyncio
@@ -10,7 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,13 +20,10 @@ import pytest
 from lockstitch.model import tool_uses
 from lockstitch.store import Store
 from tests.integrations.seeing import rows_of
-from tests.server.ingest.live_scripts import NODE, PYTHON, Script
+from tests.server.ingest.live_scripts import NODE, PYTHON, Script, folder_with, interpreter_with
 from tests.server.ingest.sending import settled
 
 pytestmark = pytest.mark.anyio
-
-PYTHONS = os.environ.get("LOCKSTITCH_CLIENT_PYTHON", sys.executable).split(os.pathsep)
-NODES = [folder for folder in os.environ.get("LOCKSTITCH_CLIENT_NODE", "").split(os.pathsep) if folder]
 
 USAGE = {
     "prompt_tokens": 1500,
@@ -99,30 +93,6 @@ def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def interpreter_with(script: Script) -> str | None:
-    """Return the first interpreter of Python that has the modules of a program."""
-    # Each look-up imports the parents of the module, so this runs in the interpreter itself.
-    code = f"import importlib.util as i\nfor name in {script.packages!r}: assert i.find_spec(name)"
-    for python in PYTHONS:
-        if subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0:
-            return python
-    return None
-
-
-def folder_with(script: Script) -> Path | None:
-    """Return the first folder whose node_modules has the packages of a program."""
-    return next((folder for folder in map(Path, NODES) if all(_has(folder, name) for name in script.packages)), None)
-
-
-def _has(folder: Path, package: str) -> bool:
-    name, _, major = package.rpartition("@") if "@" in package[1:] else (package, "", "")
-    try:
-        version = json.loads((folder / "node_modules" / name / "package.json").read_text())["version"]
-    except FileNotFoundError:
-        return False
-    return version.startswith(f"{major}." if major else "")
-
-
 async def run(command: list[str], url: str, model_url: str) -> None:
     environment = {
         **os.environ,
@@ -146,7 +116,7 @@ async def run(command: list[str], url: str, model_url: str) -> None:
 async def test_python_client_sends_whole_trace(
     store: Store, url: str, http: httpx2.AsyncClient, model_url: str, name: str, tmp_path: Path
 ) -> None:
-    python = interpreter_with(PYTHON[name])
+    python = interpreter_with(PYTHON[name].packages)
     if python is None:
         pytest.skip(f"no interpreter has {', '.join(PYTHON[name].packages)}")
     program = tmp_path / "client.py"
@@ -159,7 +129,7 @@ async def test_python_client_sends_whole_trace(
 async def test_node_client_sends_whole_trace(
     store: Store, url: str, http: httpx2.AsyncClient, model_url: str, name: str
 ) -> None:
-    folder, node = folder_with(NODE[name]), shutil.which("node")
+    folder, node = folder_with(NODE[name].packages), shutil.which("node")
     if folder is None or node is None:
         pytest.skip(f"no folder has {', '.join(NODE[name].packages)}")
     # Node.js finds packages from the place of the program.
