@@ -388,6 +388,38 @@ await weather('Weather in Paris?');
 await client.awaitPendingTraceBatches();
 """
 
+LANGSMITH_READS = """
+import assert from 'node:assert';
+import { Client } from 'langsmith';
+import { evaluate } from 'langsmith/evaluation';
+const client = new Client({ apiUrl: process.env.OTEL_EXPORTER_OTLP_ENDPOINT, apiKey: 'none' });
+const all = async (pages) => { const items = []; for await (const item of pages) items.push(item); return items; };
+const filter = 'and(eq(run_type, "llm"), gt(total_tokens, 100))';
+const calls = await all(client.listRuns({ projectName: 'default', filter }));
+assert.deepEqual(calls.map((run) => [run.name, run.total_tokens]), [['ask', 1530], ['ask', 1530]]);
+assert(calls.every((run) => run.total_cost > 0));
+const root = await client.readRun(calls[0].trace_id, { loadChildRuns: true });
+assert.deepEqual(root.child_runs.map((run) => run.name), ['ask', 'get_weather', 'ask']);
+assert.equal((await client.getRunStats({ projectNames: ['default'] })).run_count, 4);
+const project = (await client.readProject({ projectName: 'default' })).id;
+const named = await all(client.runs.query({ project_ids: [project], selects: ['NAME'], filter }));
+assert.deepEqual(named.map((run) => run.name), ['ask', 'ask']);
+const query = { project_id: project, start_time: new Date(root.start_time).toISOString(), selects: ['TOTAL_TOKENS'] };
+assert.equal((await client.runs.retrieve(root.id, query)).total_tokens, 3060);
+assert.deepEqual((await all(client.threads.query({ project_id: project }))).map((item) => item.thread_id), ['conv-1']);
+await client.createFeedback(root.id, 'good', { score: 1 });
+assert.deepEqual((await all(client.listFeedback({ runIds: [root.id] }))).map((item) => item.key), ['good']);
+assert.equal(await client.shareRun(root.id), await client.readRunSharedLink(root.id));
+await client.unshareRun(root.id);
+const dataset = await client.createDataset('questions');
+await client.createExamples([{ inputs: { q: 'a' }, outputs: { a: 'A' }, dataset_id: dataset.id }]);
+const { results } = await evaluate(async ({ q }) => ({ a: q.toUpperCase() }), {
+  client, data: 'questions',
+  evaluators: [async ({ outputs, referenceOutputs }) => ({ key: 'ok', score: outputs.a === referenceOutputs.a })],
+});
+assert.equal(results[0].evaluationResults.results[0].score, true);
+"""
+
 LANGFUSE = """
 import { NodeTracerProvider } from '@opentelemetry/sdk-trace-node';
 import { LangfuseSpanProcessor } from '@langfuse/otel';

@@ -20,7 +20,7 @@ import pytest
 from lockstitch.model import tool_uses
 from lockstitch.store import Store
 from tests.integrations.seeing import rows_of
-from tests.server.ingest.live_scripts import NODE, PYTHON, Script, folder_with, interpreter_with
+from tests.server.ingest.live_scripts import LANGSMITH_READS, NODE, PYTHON, Script, folder_with, interpreter_with
 from tests.server.ingest.sending import settled
 
 pytestmark = pytest.mark.anyio
@@ -129,17 +129,27 @@ async def test_python_client_sends_whole_trace(
 async def test_node_client_sends_whole_trace(
     store: Store, url: str, http: httpx2.AsyncClient, model_url: str, name: str
 ) -> None:
-    folder, node = folder_with(NODE[name].packages), shutil.which("node")
+    await run_node(NODE[name].packages, NODE[name].code, url, model_url)
+    await shows_weather(store, http, NODE[name])
+
+
+async def test_javascript_client_of_langsmith_reads_traces(url: str) -> None:
+    program = NODE["langsmith_js"]
+    await run_node(program.packages, program.code, url)
+    await run_node(program.packages, LANGSMITH_READS, url)
+
+
+async def run_node(packages: tuple[str, ...], code: str, url: str, model_url: str = "") -> None:
+    folder, node = folder_with(packages), shutil.which("node")
     if folder is None or node is None:
-        pytest.skip(f"no folder has {', '.join(NODE[name].packages)}")
+        pytest.skip(f"no folder has {', '.join(packages)}")
     # Node.js finds packages from the place of the program.
     program = folder / f"client-{os.getpid()}.mjs"
-    program.write_text(NODE[name].code)
+    program.write_text(code)
     try:
         await run([node, str(program)], url, model_url)
     finally:
         program.unlink()
-    await shows_weather(store, http, NODE[name])
 
 
 async def shows_weather(store: Store, http: httpx2.AsyncClient, script: Script) -> None:
