@@ -5,6 +5,7 @@ machine. The figure of a server is the median of its turns.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -29,7 +30,7 @@ OURS = "Lockstitch"
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     # The peers need up to ten milliseconds for a span.
-    return await asyncio.to_thread(_measure, scale.received // 10, scale.import_rounds)
+    return await asyncio.to_thread(_measure, max(10, scale.received // 25), scale.import_rounds)
 
 
 def _measure(traces: int, rounds: int) -> Measured:
@@ -41,7 +42,9 @@ def _measure(traces: int, rounds: int) -> Measured:
                 bodies = write_bodies(Path(folder), traces, CONCURRENCY)
                 peer = peers.get(name)
                 url = f"sqlite:///{folder}/ours.db"
-                turns[name].append(_turn(peer, Path(folder), bodies) if peer else receive(url, bodies))
+                figures = _turn(peer, Path(folder), bodies) if peer else receive(url, bodies)
+            print(_note(name, [figures]), file=sys.stderr, flush=True)
+            turns[name].append(figures)
     best = max((_median(turns[name], _recorded) for name in peers), default=None)
     what = f"{traces * SPANS:,} OTLP spans over HTTP, {BODY * SPANS} a request"
     rows = [

@@ -246,6 +246,8 @@ def test_prefix_of_gateway_names_the_provider(provider: str, model: str, known: 
     assert priced == price(*known, used, AT)
 
 
-@pytest.mark.parametrize("model", ["ollama/gpt-oss:20b", "my-model", "scripted/gpt-4o-mini", "a/scripted/gpt-4o-mini", "/", ":", "a/", "a//"])
+@pytest.mark.parametrize(
+    "model", ["ollama/gpt-oss:20b", "my-model", "scripted/gpt-4o-mini", "a/scripted/gpt-4o-mini", "/", ":", "a/", "a//"]
+)
 def test_unknown_prefix_has_no_price(model: str) -> None:
     assert price("", model, Usage(input_tokens=1_000), AT) == {}
