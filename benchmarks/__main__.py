@@ -23,6 +23,7 @@ from benchmarks import (
     pages,
     planning,
     reading,
+    receivers,
     receiving,
     recovery,
     reports,
@@ -65,11 +66,12 @@ GROUPS = {
     "memory": memory,
     "lenses": lenses,
     "receiving": receiving,
+    "receivers": receivers,
     "opening": opening,
     "planning": planning,
 }
 
-BY_HAND = frozenset({"memory", "opening", "receiving", "reports"})
+BY_HAND = frozenset({"memory", "opening", "receiving", "receivers", "reports"})
 """Groups that run only if they are named: they need more than a database, or much time."""
 
 

@@ -1,113 +1,95 @@
-"""`python -m benchmarks.receivers [TRACES]`: send the same spans to Lockstitch, MLflow and Phoenix, each on SQLite.
+"""The same OTLP requests to Lockstitch, MLflow and Phoenix, each on SQLite: spans per second until all are in tables.
 
-It takes minutes. The peers are installed from PyPI the first time, each into a separate environment in build/peers. The
-measured time ends when the spans are durable: rows of the peer's table, counted by another process.
+The servers take turns. Each turn starts with an empty database, so that all have the same share of a slow moment of the
+machine. The figure of a server is the median of its turns.
 """
 
-import json
-import os
-import sqlite3
-import subprocess
+import asyncio
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 from benchmarks.foreign.otel import SPANS
+from benchmarks.peers.trace_servers import SERVERS, TraceServer, stored_spans
+from benchmarks.places import Places
 from benchmarks.receiving import BODY, PATIENCE, Bodies, Received, free_port, receive, received, running, write_bodies
+from benchmarks.report import Measured, Row, at_least
+from benchmarks.scale import Scale
 
-PEERS = Path("build/peers")
+BACKENDS = ("sqlite",)
+
 CONCURRENCY = 1
 """One request after the other: with concurrent requests MLflow on SQLite answered 503 (database locked)."""
 
-
-class Peer(NamedTuple):
-    package: str
-    command: Callable[[Path, Path, int], list[str]]
-    """The command that starts it, from its programs, its database and its port."""
-    environment: Callable[[Path, int], dict[str, str]]
-    health: str
-    headers: tuple[str, ...] = ()
+TIMES = 10
+"""Times as fast as the better peer."""
+OURS = "Lockstitch"
 
 
-def _mlflow(programs: Path, database: Path, port: int) -> list[str]:
-    store = f"sqlite:///{database}"
-    place = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    return [str(programs / "mlflow"), "server", "--backend-store-uri", store, *place]
+async def measure(places: Places, backend: str, scale: Scale) -> Measured:
+    # The peers need up to ten milliseconds for a span.
+    return await asyncio.to_thread(_measure, max(10, scale.received // 25), scale.import_rounds)
 
 
-def _phoenix(programs: Path, database: Path, port: int) -> list[str]:
-    return [str(programs / "phoenix"), "serve"]
+def _measure(traces: int, rounds: int) -> Measured:
+    peers = {name: server for name, server in SERVERS.items() if server.is_installed}
+    turns: dict[str, list[Received]] = {name: [] for name in (OURS, *peers)}
+    for _ in range(rounds):
+        for name in turns:
+            with TemporaryDirectory(prefix="lockstitch-receivers-") as folder:
+                bodies = write_bodies(Path(folder), traces, CONCURRENCY)
+                peer = peers.get(name)
+                url = f"sqlite:///{folder}/ours.db"
+                figures = _turn(peer, Path(folder), bodies) if peer else receive(url, bodies)
+            print(_note(name, [figures]), file=sys.stderr, flush=True)
+            turns[name].append(figures)
+    best = max((_median(turns[name], _recorded) for name in peers), default=None)
+    what = f"{traces * SPANS:,} OTLP spans over HTTP, {BODY * SPANS} a request"
+    rows = [
+        Row(
+            f"{what}, in the tables of {name}",
+            "sqlite",
+            _median(each, _recorded),
+            "spans/s",
+            floor=best if name == OURS else None,
+            aim=at_least(TIMES) if name == OURS and best else None,
+        )
+        for name, each in turns.items()
+    ]
+    missing = [name for name in SERVERS if name not in peers]
+    notes = [_note(name, each) for name, each in turns.items()]
+    if missing:
+        notes.append(f"not installed: {', '.join(missing)}; python -m benchmarks.peers.trace_servers")
+    return Measured(rows, notes)
 
 
-def _phoenix_environment(database: Path, port: int) -> dict[str, str]:
-    return {
-        "PHOENIX_WORKING_DIR": str(database.parent),
-        "PHOENIX_SQL_DATABASE_URL": f"sqlite:///{database}",
-        "PHOENIX_HOST": "127.0.0.1",
-        "PHOENIX_PORT": str(port),
-        "PHOENIX_GRPC_PORT": str(free_port()),
-        "PHOENIX_TELEMETRY_ENABLED": "false",
-    }
-
-
-PEER = {
-    "MLflow": Peer("mlflow", _mlflow, lambda _, __: {}, "/health", ("x-mlflow-experiment-id=0",)),
-    "Phoenix": Peer("arize-phoenix", _phoenix, _phoenix_environment, "/healthz"),
-}
-
-
-def main() -> None:
-    traces = int(sys.argv[1]) if len(sys.argv) > 1 else 500
-    with TemporaryDirectory(prefix="lockstitch-receivers-") as folder:
-        bodies = write_bodies(Path(folder), traces, CONCURRENCY)
-        print(f"{bodies.spans:,} spans in requests of {BODY * SPANS}", flush=True)
-        figures = receive(f"sqlite:///{folder}/ours.db", bodies)
-        _tell("Lockstitch", figures)
-        rates = [_measured(name, peer, Path(folder), bodies) for name, peer in PEER.items()]
-    best = max(rates)
-    print(f"Lockstitch makes {figures.acknowledged / best:.1f} times as many spans a second durable as the best peer,")
-    print(f"and has {figures.recorded / best:.1f} times as many in its tables.")
-
-
-def _measured(name: str, peer: Peer, folder: Path, bodies: Bodies) -> float:
-    """Return the durable spans per second of a peer."""
-    programs = _installed(peer.package)
-    database, port = folder / name.lower() / "peer.db", free_port()
+def _turn(peer: TraceServer, folder: Path, bodies: Bodies) -> Received:
+    database, port = folder / peer.package / "peer.db", free_port()
     database.parent.mkdir()
     # Lockstitch's packages must not come before those of the peer.
-    environment = {**peer.environment(database, port), "PYTHONPATH": ""}
-    command = peer.command(programs, database, port)
+    environment = {**peer.variables(database, port, free_port()), "PYTHONPATH": ""}
+    command = peer.command(peer.home / "bin", database, port)
     with running(command, port, peer.health, environment, PATIENCE) as (process, start):
         endpoint = f"http://127.0.0.1:{port}/v1/traces"
-        figures = received(process.pid, start, endpoint, bodies, lambda: _rows(database), *peer.headers)
-    _tell(name, figures)
+        return received(process.pid, start, endpoint, bodies, lambda: stored_spans(database), *peer.headers)
+
+
+def _recorded(figures: Received) -> float:
     return figures.recorded
 
 
-def _rows(database: Path) -> int:
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as connection:
-        return connection.execute("SELECT count(*) FROM spans").fetchone()[0]
+def _median(turns: list[Received], figure: Callable[[Received], float]) -> float:
+    return median(figure(each) for each in turns)
 
 
-def _installed(package: str) -> Path:
-    """Return the folder of a peer's programs."""
-    home = (PEERS / package).absolute()
-    if not (home / "installed").exists():
-        print(f"installing {package} into {home}", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-        environment = {**os.environ, "PYTHONPATH": ""}
-        subprocess.run([str(home / "bin/python"), "-m", "pip", "install", "-q", package], check=True, env=environment)
-        (home / "installed").touch()
-    return home / "bin"
-
-
-def _tell(name: str, figures: Received) -> None:
-    rounded = {key: round(value, 2) for key, value in figures._asdict().items()}
-    print(f"{name}: {json.dumps(rounded)}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def _note(name: str, turns: list[Received]) -> str:
+    acknowledged = _median(turns, lambda figures: figures.acknowledged)
+    processor = _median(turns, lambda figures: figures.processor_us)
+    p95, megabytes = _median(turns, lambda figures: figures.p95_ms), _median(turns, lambda figures: figures.megabytes)
+    rates = ", ".join(f"{figures.recorded:,.0f}" for figures in turns)
+    return (
+        f"{name}: {rates} spans/s in its tables, {processor:,.0f} µs of processor time a span; acknowledged "
+        f"{acknowledged:,.0f} spans/s, 95 of 100 requests within {p95:,.0f} ms; {megabytes:,.0f} MB"
+    )

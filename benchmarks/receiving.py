@@ -57,6 +57,8 @@ class Received(NamedTuple):
     """Spans per second until the last one can be read."""
     p95_ms: float
     megabytes: float
+    processor_us: float
+    """Processor time of the server per span."""
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
@@ -103,12 +105,17 @@ def received(
     """Send all requests and wait until the spans are in the record. The first request is a warm-up."""
     send(endpoint, bodies.first, 1, *headers)
     _wait_for(count, otel.SPANS)
-    started = time.perf_counter()
+    started, processor = time.perf_counter(), processor_seconds(pid)
     sent_figures = send(endpoint, bodies.folder, bodies.concurrency, *headers)
     _wait_for(count, otel.SPANS + bodies.spans)
-    recorded = time.perf_counter() - started
+    recorded, processor = time.perf_counter() - started, processor_seconds(pid) - processor
     return Received(
-        start, bodies.spans / sent_figures["seconds"], bodies.spans / recorded, sent_figures["p95_ms"], peak_of(pid)
+        start=start,
+        acknowledged=bodies.spans / sent_figures["seconds"],
+        recorded=bodies.spans / recorded,
+        p95_ms=sent_figures["p95_ms"],
+        megabytes=peak_of(pid),
+        processor_us=1e6 * processor / bodies.spans,
     )
 
 
@@ -173,10 +180,20 @@ def running(
 
 def peak_of(pid: int) -> float:
     """Return the peak memory of a process and its children, in MB."""
-    total = _peak(pid)
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        total += sum(peak_of(int(child)) for child in children.read_text().split())
-    return total
+    return _peak(pid) + sum(map(peak_of, _children(pid)))
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time of a process and its children, also of those that ended."""
+    # The name of the program comes first, in parentheses, and may contain spaces.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(map(processor_seconds, _children(pid)))
+
+
+def _children(pid: int) -> list[int]:
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for children in lists for child in children.read_text().split()]
 
 
 def _peak(pid: int) -> float:

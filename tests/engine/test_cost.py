@@ -235,6 +235,7 @@ def test_import_does_not_load_price_tables() -> None:
             ("aws", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
         ),
         ("", "openrouter/anthropic/claude-sonnet-4.5", ("openrouter", "anthropic/claude-sonnet-4.5")),
+        ("", "litellm_proxy/anthropic/claude-sonnet-4-5", ("anthropic", "claude-sonnet-4-5")),
         ("", "text-embedding-3-small", ("openai", "text-embedding-3-small")),
     ],
 )
@@ -245,6 +246,8 @@ def test_prefix_of_gateway_names_the_provider(provider: str, model: str, known: 
     assert priced == price(*known, used, AT)
 
 
-@pytest.mark.parametrize("model", ["ollama/gpt-oss:20b", "my-model", "scripted/gpt-4o-mini", "/", ":", "a/"])
+@pytest.mark.parametrize(
+    "model", ["ollama/gpt-oss:20b", "my-model", "scripted/gpt-4o-mini", "a/scripted/gpt-4o-mini", "/", ":", "a/", "a//"]
+)
 def test_unknown_prefix_has_no_price(model: str) -> None:
     assert price("", model, Usage(input_tokens=1_000), AT) == {}

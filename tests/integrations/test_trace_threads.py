@@ -119,6 +119,8 @@ async def pages_text(store: Store) -> str:
 async def test_page_shows_name_agent_and_start_of_traces(pages_text: str) -> None:
     assert pages_text.index("Why?") < pages_text.index(">helper</a>")
     assert '<span class="soft">asked</span>' in pages_text
+    assert "Trace from otel, 1 stitch" in pages_text
+    assert "1 stitches" not in pages_text
     assert pages_text.count(f"{BEGIN:%Y-%m-%dT%H}") >= 1
 
 

@@ -202,6 +202,9 @@ def _table_names(provider: str, model: str) -> Iterator[tuple[str, str]]:
             yield prefix, name
             if separator in name:
                 yield prefix, name.rpartition(separator)[2]
+                # A proxy in front of another provider: litellm_proxy/anthropic/claude-sonnet-4-5.
+                inner, _, inner_name = name.partition(separator)
+                yield inner, inner_name
     if _RESOURCE in f"/{model}":
         # Google names models by their resource: models/gemini-2.5-pro.
         yield provider, f"/{model}".rpartition(_RESOURCE)[2]

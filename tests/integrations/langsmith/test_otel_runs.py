@@ -13,17 +13,21 @@ from lockstitch.model import Json, Run, Stitch
 from lockstitch.store import Store, open_store
 from tests.integrations.importing import import_bytes, import_path
 from tests.integrations.otel.bodies import FIXTURES, NAMES, made, pairs
+from tests.integrations.otel.test_clients import CLIENTS
 from tests.integrations.otel.test_dumps import DUMPS
 
 pytestmark = pytest.mark.anyio
 
+ROOTLESS = CLIENTS / "smolagents_error.body"
+"""A trace whose root is missing. LangSmith requires one, so its export has a span more."""
 PATHS = [*(FIXTURES / f"{name}.body" for name in NAMES), DUMPS / "python_console.json"]
+PATHS += sorted({*CLIENTS.glob("*.body")} - {ROOTLESS})
 SECTION = re.compile(r"\d{8}T\d{12}Z([0-9a-f-]{36})")
 TRACE_ID = re.compile(r"[0-9a-f-]{32,36}")
 """The id of a trace, which is the key of a thread without a conversation."""
 ROW_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}")
 RUN = ("agent", "status", "steps", "input_tokens", "output_tokens", "total_cost", "model", "provider", "tags")
-ROW = ("type", "name", "message", "status", "calls", "call_index", "step_number", "duration_ms", "at")
+ROW = ("type", "name", "status", "calls", "call_index", "step_number", "duration_ms", "at")
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 DATA = ("model", "provider", "response_id", "finish_reason", "parameters", "failed", "text", "start", "end")
 
@@ -68,6 +72,7 @@ def _rows(log: list[Stitch]) -> list[Any]:
         found.append(
             [
                 *(getattr(row, name) for name in (*ROW, *TOKENS)),
+                _message(row),
                 *(row.data.get(name) for name in DATA),
                 cost,
                 call_id,
@@ -76,6 +81,14 @@ def _rows(log: list[Stitch]) -> list[Any]:
             ]
         )
     return found
+
+
+def _message(row: Stitch) -> Any:
+    """Return the message. LiteLLM leaves out the ids of tool calls, and an empty id is none."""
+    content = row.message and row.message["content"]
+    if not isinstance(content, list):
+        return row.message
+    return [{name: value for name, value in block.items() if (name, value) != ("id", "")} for block in content]
 
 
 async def round_trip(store: Store) -> None:
@@ -200,6 +213,28 @@ async def test_span_with_unknown_parent_belongs_to_the_root() -> None:
     assert [run["parent_run_id"] for run in runs] == [None, runs[0]["id"], runs[1]["id"]]
 
 
+async def test_trace_without_root_stays_running() -> None:
+    async with open_store("sqlite:///:memory:") as store, open_store("sqlite:///:memory:") as other:
+        await import_path(store, "otel", ROOTLESS)
+        runs = await exported(store)
+        valid(runs)
+        await import_bytes(other, "langsmith", json.dumps(runs).encode())
+        ((_, _, (agent, status, *_), log),) = await rows(other, "langsmith")
+        assert (agent, status, len(log)) == ("trace", "running", len((await rows(store, "otel"))[0][3]) + 1)
+
+
+async def test_embedding_has_model_tokens_and_cost() -> None:
+    async with open_store("sqlite:///:memory:") as store:
+        await import_path(store, "otel", CLIENTS / "vercel4_embed.body")
+        root, embedding = await exported(store)
+    assert (root["run_type"], root["total_tokens"]) == ("chain", 8)
+    assert (embedding["run_type"], embedding["total_tokens"]) == ("embedding", 8)
+    assert embedding["total_cost"] == pytest.approx(1.6e-07)
+    metadata = embedding["extra"]["metadata"]
+    assert (metadata["ls_model_name"], metadata["ls_provider"]) == ("text-embedding-3-small", "openai")
+    assert metadata["usage_metadata"] == {"input_tokens": 8, "output_tokens": 0, "total_tokens": 8}
+
+
 async def test_spans_that_are_their_own_ancestors_are_exported() -> None:
     async with open_store("sqlite:///:memory:") as store:
         runs = await imported(
@@ -246,7 +281,7 @@ async def test_blocks_keep_their_order() -> None:
 
 
 async def test_failed_spans_have_their_error() -> None:
-    failed = {"status": {"code": 2, "message": "overloaded"}}
+    failed: Json = {"status": {"code": 2, "message": "overloaded"}}
     async with open_store("sqlite:///:memory:") as store:
         runs = await imported(
             store,

@@ -1,9 +1,7 @@
-"""Clients that are not in the development dependencies, against a real server. Skipped if they are not installed."""
+"""MLflow and the Claude Agent SDK against a real server. Skipped if they are not installed."""
 
 import asyncio
 import os
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import httpx2
@@ -12,6 +10,7 @@ import pytest
 from lockstitch.store import Store
 from tests.agents.fake_api import Answer, fake_api
 from tests.integrations.importing import lens
+from tests.server.ingest.live_scripts import OTLP, interpreter_with
 from tests.server.ingest.sending import settled
 
 pytestmark = pytest.mark.anyio
@@ -22,11 +21,14 @@ def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-async def run(code: str, folder: Path, **variables: str) -> None:
-    """Run a program with the packages of this process and only these variables."""
-    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+async def run(code: str, modules: tuple[str, ...], folder: Path, **variables: str) -> None:
+    """Run a program with an interpreter that has these modules, and with only these variables."""
+    python = interpreter_with(modules)
+    if python is None:
+        pytest.skip(f"no interpreter has {', '.join(modules)}")
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), **variables}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", code), env=env, cwd=folder, stderr=asyncio.subprocess.PIPE
+        *(python, "-c", code), env=env, cwd=folder, stderr=asyncio.subprocess.PIPE
     )
     _, errors = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode == 0, errors.decode()
@@ -48,7 +50,6 @@ ask([{"role": "user", "content": "Do you have tea?"}])
 """
 
 
-@pytest.mark.skipif(find_spec("mlflow") is None, reason="needs mlflow")
 @pytest.mark.parametrize("translated", [False, True])
 async def test_mlflow(store: Store, url: str, http: httpx2.AsyncClient, tmp_path: Path, *, translated: bool) -> None:
     variables = {
@@ -56,7 +57,7 @@ async def test_mlflow(store: Store, url: str, http: httpx2.AsyncClient, tmp_path
         "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
         "MLFLOW_ENABLE_OTEL_GENAI_SEMCONV": str(translated).lower(),
     }
-    await run(MLFLOW, tmp_path, **variables)
+    await run(MLFLOW, ("mlflow", OTLP), tmp_path, **variables)
     assert (await settled(http))["quarantine"] == []
     rows = await lens(store)
     (call,) = rows["llm_calls"]
@@ -76,7 +77,6 @@ anyio.run(main)
 """
 
 
-@pytest.mark.skipif(find_spec("claude_agent_sdk") is None, reason="needs claude-agent-sdk")
 @pytest.mark.parametrize("traces", [False, True])
 async def test_claude_agent_sdk(
     store: Store, url: str, http: httpx2.AsyncClient, tmp_path: Path, *, traces: bool
@@ -94,7 +94,7 @@ async def test_claude_agent_sdk(
     }
     async with fake_api() as api:
         api.answer(Answer([{"type": "text", "text": "We have tea."}], headers={"request-id": "req_1"}))
-        await run(CLAUDE, tmp_path, **variables, ANTHROPIC_BASE_URL=api.url)
+        await run(CLAUDE, ("claude_agent_sdk", "anyio"), tmp_path, **variables, ANTHROPIC_BASE_URL=api.url)
     assert (await settled(http))["quarantine"] == []
     rows = await lens(store)
     assert "We have tea." in [call["llm_output_text"] for call in rows["llm_calls"]]

@@ -72,12 +72,14 @@ def _ordered(runs: list[Json], above: dict[str, str], root_id: str, run: Run) ->
             orders[run_id] = f"{orders[above[run_id]]}.{own}" if above[run_id] else own
     for run_id, item in by_id.items():
         item |= {"trace_id": root_id, "parent_run_id": above[run_id] or None, "dotted_order": orders[run_id]}
-    by_id[root_id] |= {
-        "prompt_tokens": run.input_tokens,
-        "completion_tokens": run.output_tokens,
-        "total_tokens": run.input_tokens + run.output_tokens,
-        "total_cost": run.total_cost,
-    }
+    # A model call and an embedding have their own counts. An import would count a sum again.
+    if by_id[root_id]["run_type"] not in ("llm", "embedding"):
+        by_id[root_id] |= {
+            "prompt_tokens": run.input_tokens,
+            "completion_tokens": run.output_tokens,
+            "total_tokens": run.input_tokens + run.output_tokens,
+            "total_cost": run.total_cost,
+        }
     return sorted(runs, key=lambda item: str(item["dotted_order"]))
 
 
@@ -91,7 +93,7 @@ def _stand_in(run: Run, rows: Sequence[Stitch]) -> Json:
         "name": run.agent or "trace",
         "run_type": "chain",
         "start_time": format_time(run.started_at),
-        "end_time": max(ends, default=None),
+        "end_time": max(ends, default=None) if run.completed_at else None,
         "status": {"completed": "success", "failed": "error", "cancelled": "error"}.get(run.status, "pending"),
         "error": run.error,
         "inputs": {},
@@ -112,6 +114,8 @@ def _span(stitch: Stitch) -> Json:
         details = _tool_call(data, facts)
     else:
         details = _other(data)
+        if details["run_type"] == "embedding":
+            details |= _embedding(stitch, facts)
     metadata = {**(data.get("metadata") or {}), **details.pop("metadata", {})}
     if "thread_id" in data:
         metadata.setdefault("thread_id", data["thread_id"])
@@ -158,14 +162,27 @@ def _model_call(stitch: Stitch, data: SpanData, facts: SpanFacts) -> Json:
         "llm_output": {"model_name": facts.model} if facts.model else None,
         **({"usage_metadata": usage} if usage and not single else {}),
     }
-    metadata = {"ls_model_type": "chat", "ls_model_name": facts.model, "ls_provider": facts.provider}
-    counted = usage or {}
     return {
         "run_type": "llm",
         "inputs": {"messages": [messages]} if messages else {},
         "outputs": outputs if facts.generations else None,
-        "metadata": {name: value for name, value in metadata.items() if value is not None},
+        "metadata": _named(ls_model_type="chat", ls_model_name=facts.model, ls_provider=facts.provider),
         "extra": {"invocation_params": parameters} if parameters else {},
+        **_counts(stitch, usage),
+    }
+
+
+def _embedding(stitch: Stitch, facts: SpanFacts) -> Json:
+    """Return the model, counts and cost of an embedding. It has no answer, so its metadata has the counts."""
+    usage = _usage(stitch)
+    about = _named(ls_model_name=facts.model, ls_provider=facts.provider, usage_metadata=usage)
+    return {"metadata": about, **_counts(stitch, usage)}
+
+
+def _counts(stitch: Stitch, usage: Json | None) -> Json:
+    """Return the tokens and the cost as members of a run."""
+    counted = usage or {}
+    return {
         "prompt_tokens": counted.get("input_tokens"),
         "completion_tokens": counted.get("output_tokens"),
         "total_tokens": counted.get("total_tokens"),

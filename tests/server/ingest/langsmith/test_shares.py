@@ -73,6 +73,21 @@ async def test_link_reads_exactly_its_trace_without_a_key(store: Store, calling:
         await calling(unshare)
 
 
+async def test_javascript_client_sends_no_content_type(store: Store, calling: Calling) -> None:
+    """`shareRun` of version 0.10 passes a string to fetch, which adds text/plain."""
+    async with serving(store) as url, caller(url) as http:
+        client: Any = client_of(url)
+        trace = await calling(lambda: send(client, "shop"))
+        client.close()
+        body = f'{{"run_id":"{trace.root}","share_token":"567830e2-5574-4c82-9859-3a764cc65bab"}}'
+        plain = {"content-type": "text/plain;charset=UTF-8"}
+        answer = await http.put(f"/runs/{trace.root}/share", content=body, headers=plain)
+        assert (answer.status_code, answer.json()["share_token"]) == (200, "567830e2-5574-4c82-9859-3a764cc65bab")
+        for wrong in ("{", "[]", "\xff"):
+            answer = await http.put(f"/runs/{trace.root}/share", content=wrong.encode("latin-1"), headers=plain)
+            assert answer.status_code == 422
+
+
 async def test_link_needs_the_scope_write_and_ends_with_its_thread(
     store: Store, calling: Calling, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from starlette.responses import Response
 
 from lockstitch.errors import Conflict, NotFound
@@ -33,6 +33,12 @@ class NewShare(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     share_token: UUID | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        # The JavaScript client sends JSON without its content type.
+        return codec.loads(value) if isinstance(value, bytes) else value
 
 
 class SharedQuery(BaseModel):

@@ -24,6 +24,7 @@ from lockstitch.model import (
     call_key,
     text_of,
 )
+from lockstitch.model.format import plural
 from lockstitch.model.message import blocks, tool_uses
 from lockstitch.model.wait import person_waits, without_next_message
 from lockstitch.server.pages.common.content import answer_line, arguments, one_line
@@ -150,7 +151,7 @@ class StatusLine:
         if run is not None and run.error:
             return [("failed", one_line(run.error))]
         source = run.source if run is not None else "elsewhere"
-        return [("", f"Trace from {source}, {thread.position:,} stitches")]
+        return [("", f"Trace from {source}, {plural(thread.position, 'stitch', 'stitches')}")]
 
     def _result(self, thread: Thread) -> str:
         result = thread.result or {}
