@@ -27,6 +27,7 @@ from benchmarks import (
     recovery,
     runtime,
     size,
+    step_cpu,
     steps,
     surviving,
     teams,
@@ -42,6 +43,7 @@ from benchmarks.scale import FULL, QUICK, Scale
 GROUPS = {
     "append": append,
     "runtime": runtime,
+    "step_cpu": step_cpu,
     "workers": workers,
     "commits": commits,
     "depth": depth,
