@@ -94,7 +94,7 @@ class SqliteBackend:
         if isinstance(step, ThreadChange) and not step.replaced_stitches:
             # The only step is rejected before it has written anything. All other commits need a savepoint.
             return [await self._writer.run(lambda connection: change(connection, self._dialect, step), several=False)]
-        new = new_threads_only(commit)
+        new = new_threads_only(commit, blob_refs=True)
         if new is not None:
             return await self._writer.run(
                 lambda connection: [begin(connection, self._dialect, new_thread) for new_thread in new]
