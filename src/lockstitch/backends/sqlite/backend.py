@@ -187,8 +187,7 @@ class SqliteBackend:
     async def close(self) -> None:
         self._query_threads.shutdown(wait=False)
         self._reader.close()
-        with self._writer.lock:
-            self._writer.connection.close()
+        self._writer.close()
 
     async def count(self, find: Find[Any]) -> int:
         return await self._reader.run(lambda: operations.count(self._dialect, find))
