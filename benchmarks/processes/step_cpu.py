@@ -1,7 +1,8 @@
 """Execute runs of two lengths and print their processor time as JSON: `step_cpu URL ROUNDS SHORT LONG`.
 
-Each round executes a run of SHORT steps and one of LONG steps. A line of the output has, for each length, the median
-milliseconds of the whole process, of its event loop alone, and the part that the kernel used for it.
+Each round executes a run of SHORT steps and one of LONG steps. The output has, for each length, the milliseconds of the
+whole process, of its event loop alone, and of the kernel. They are those of the fastest tenth of the runs: the work is
+the same in each run, and other processes of the machine only add to its processor time.
 """
 
 import asyncio
@@ -10,11 +11,13 @@ import json
 import resource
 import sys
 import time
-from statistics import median
-from typing import Any
 
 from benchmarks.goals import agent
+from benchmarks.measure import percentile
 from lockstitch import Agent, Store, open_store
+
+FASTEST = 0.1
+"""Share of the runs that are at least as fast as the result."""
 
 
 async def main(url: str, rounds: int, lengths: list[int]) -> None:
@@ -28,11 +31,14 @@ async def main(url: str, rounds: int, lengths: list[int]) -> None:
                 spent = await _run(agents[length], store, length)
                 if round_number:  # the first round is a warm-up
                     figures[length].append(spent)
-    medians: dict[str, Any] = {
-        str(length): dict(zip(("process", "loop", "kernel"), map(median, zip(*spent, strict=True)), strict=True))
+    fastest: dict[str, dict[str, float]] = {
+        str(length): {
+            name: percentile(column, FASTEST)
+            for name, column in zip(("process", "loop", "kernel"), zip(*spent, strict=True), strict=True)
+        }
         for length, spent in figures.items()
     }
-    print(json.dumps(medians), flush=True)
+    print(json.dumps(fastest), flush=True)
 
 
 async def _run(runner: Agent, store: Store, steps: int) -> tuple[float, float, float]:

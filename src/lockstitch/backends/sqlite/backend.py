@@ -190,7 +190,7 @@ class SqliteBackend:
         self._writer.close()
 
     async def count(self, find: Find[Any]) -> int:
-        return await self._reader.run(lambda: operations.count(self._dialect, find))
+        return await self._reader.run(lambda: operations.count(self._dialect, find), small=_selects_by_key(find))
 
     async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:
         return await self._reader.run(lambda: reports.average_tokens(self._dialect, project, since))
@@ -353,6 +353,15 @@ class SqliteBackend:
     def _disk(self) -> Script[int]:
         rows = yield self._dialect.statement("disk", {})
         return int(rows[0][0])
+
+
+def _selects_by_key(find: Find[Any]) -> bool:
+    """True if a condition names a few primary keys, so that only these rows are read."""
+    if len(find.kind.primary_key) > 1:
+        return False
+    field = find.kind.primary_key[0]
+    conditions = [condition for condition in find.where if condition.field == field]
+    return any(operator == "=" or (operator == "in" and len(value) <= SMALL) for _, operator, value in conditions)
 
 
 def _changes(connection: sqlite3.Connection, own: bool) -> int:
