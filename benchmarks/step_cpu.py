@@ -1,4 +1,4 @@
-"""Processor time of `agent.run` per step, in a process of its own.
+"""Processor time of `agent.run` per step, in a separate process.
 
 The processor time of this process depends less on other processes of the machine than the wall time does. On SQLite it
 contains the database, which runs in this process, and the thread that commits if commits are slow. On PostgreSQL it

@@ -155,7 +155,7 @@ def _text(dialect: Dialect, shape: Shape) -> str:
 def _begin_text(dialect: Dialect, shape: Shape) -> str:
     names = _inserted(Thread)
     text = dialect.text(
-        "begin",
+        "new_thread",
         columns=", ".join(names),
         values=", ".join(f":head_{name}" for name in names),
         parts="".join(_parts(dialect, shape)),

@@ -12,7 +12,7 @@ WITH head AS (
     RETURNING id, delivered, cancel_requested){parts}
 SELECT delivered, cancel_requested FROM head;
 
--- own: begin
+-- own: new_thread
 -- A new thread with everything that its first change writes, in one statement. No other writer has seen the thread, so
 -- nothing is compared. An insert that finds its id or its key in use fails, and with it the statement.
 WITH head AS (
