@@ -29,6 +29,7 @@ from benchmarks import (
     reports,
     runtime,
     size,
+    step_cpu,
     steps,
     surviving,
     teams,
@@ -44,6 +45,7 @@ from benchmarks.scale import FULL, QUICK, Scale
 GROUPS = {
     "append": append,
     "runtime": runtime,
+    "step_cpu": step_cpu,
     "workers": workers,
     "commits": commits,
     "depth": depth,

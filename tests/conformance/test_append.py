@@ -7,8 +7,8 @@ from contextlib import suppress
 import pytest
 
 from lockstitch.backend import Commit, Find, FullBackend, Receipt, ThreadChange, ThreadEdit, Where
-from lockstitch.errors import Conflict, LockstitchError, NotFound
-from lockstitch.model import Blob, BlobUse, Delivery, Run, Stitch, Thread, WebhookEvent
+from lockstitch.errors import Conflict, KeyTaken, LockstitchError, NotFound
+from lockstitch.model import Blob, BlobUse, Delivery, Run, Stitch, Thread, WebhookEvent, new_id
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import (
     NOW,
@@ -42,6 +42,46 @@ async def test_append_adds_stitches_and_updates_head(full_backend: FullBackend) 
     head = await grown(full_backend, head, said("And?"))
     assert (head.position, head.tip_id) == (3, log[1].id), "an input is not part of the chain"
     assert [stitch.position for stitch in await log_of(full_backend, thread)] == [1, 2, 3]
+
+
+async def test_new_thread_and_its_first_change_are_one_commit(full_backend: FullBackend) -> None:
+    blob = Blob(sha256="a" * 64, size=4, media_type="text/plain", content=b"text", created_at=NOW)
+    await full_backend.put([blob])
+    thread = a_thread(key="first", worker_id=None, state={"a": 1})
+    run = a_run(thread)
+    first = change(
+        thread,
+        said("Hi", run_id=run.id),
+        answered("Ho", run_id=run.id),
+        new_runs=[run],
+        blob_refs=[blob.sha256],
+        head={"settings": {"model": "m"}, "last_sequence": 1, "updated_at": later(1)},
+    )
+    receipts = await commit(full_backend, first, threads=[thread])
+    assert receipts == [Receipt(position=2, delivered=0, cancel_requested=False)]
+    log = await log_of(full_backend, thread)
+    assert await head_of(full_backend, thread) == thread.changed(
+        settings={"model": "m"}, last_sequence=1, updated_at=later(1), position=2, tip_id=log[1].id
+    )
+    assert [stitch.changed(log_id=None) for stitch in log] == first.stitches
+    assert await full_backend.get(Run, (run.id,)) == run
+    (use,) = await full_backend.find(Find(BlobUse))
+    assert (use.thread_id, use.sha256) == (thread.id, blob.sha256)
+
+
+async def test_new_thread_writes_nothing_when_its_first_change_is_refused(full_backend: FullBackend) -> None:
+    await created(full_backend, key="taken")
+    thread = a_thread(key="taken")
+    run = a_run(thread)
+    with pytest.raises(KeyTaken):
+        await commit(full_backend, change(thread, said("Hi", run_id=run.id), new_runs=[run]), threads=[thread])
+    for missing in ({"blob_refs": ["b" * 64]}, {}):
+        thread = a_thread()
+        unknown_run = None if missing else new_id()
+        with pytest.raises(LockstitchError):
+            await commit(full_backend, change(thread, said("x", run_id=unknown_run), **missing), threads=[thread])
+        assert await full_backend.get(Thread, (thread.id,)) is None
+    assert await full_backend.count(Find(Stitch)) == await full_backend.count(Find(Run)) == 0
 
 
 async def test_head_and_runs_are_written_field_by_field(full_backend: FullBackend) -> None:

@@ -40,6 +40,13 @@ def test_time_is_written_in_utc_with_microseconds_and_z() -> None:
     assert parse_time("2026-01-02T03:04:05Z") == parse_time("2026-01-02T05:04:05+02:00")
 
 
+def test_time_of_subclass_is_written_like_datetime() -> None:
+    class Moment(datetime):
+        """Libraries for frozen clocks replace `datetime` by such a class."""
+
+    assert format_time(Moment(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)) == "2026-01-02T03:04:05.000678Z"
+
+
 @quick
 @given(moments)
 def test_parsed_time_equals_formatted_time(moment: datetime) -> None:

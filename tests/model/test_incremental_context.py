@@ -78,6 +78,28 @@ def test_incremental_digest_equals_digest_of_whole_request(log: Log, lane: UUID 
         assert digest.of(grown.messages) == codec.digest(expected_request)
 
 
+@given(logs(), lanes)
+def test_digest_of_copied_messages_equals_digest_of_whole_request(log: Log, lane: UUID | None) -> None:
+    """Each request has its own list of the messages. A compaction replaces them."""
+    digest = RequestDigest({"model": "m"})
+    grown = ContextBuilder([], lane)
+    for stitch in log.stitches:
+        grown.add(stitch)
+        assert digest.of(list(grown.messages)) == codec.digest({"model": "m", "messages": grown.messages})
+    shorter = grown.messages[:-1]
+    assert digest.of(shorter) == codec.digest({"model": "m", "messages": shorter})
+
+
+def test_digest_serialises_each_message_once() -> None:
+    messages: list[Json] = [{"role": "user", "content": str(number)} for number in range(100)]
+    expected = codec.digest({"model": "m", "messages": messages})
+    digest = RequestDigest({"model": "m"})
+    digest.of(messages[:99])
+    # Nothing changes a message that is in a context. Here it shows that the digest does not read it again.
+    messages[0]["content"] = "changed"
+    assert digest.of(messages) == expected
+
+
 def test_request_with_only_messages_has_digest() -> None:
     messages = [{"role": "user", "content": "ü 2^70 is 1180591620717411303424"}, {"n": 2**70}]
     assert RequestDigest({}).of(messages) == codec.digest({"messages": messages})

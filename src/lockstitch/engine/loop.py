@@ -36,12 +36,12 @@ from lockstitch.engine.decision.action import (
 from lockstitch.engine.decision.decide import decide
 from lockstitch.engine.decision.in_doubt import doubt_of, shown, when_ended, when_resumed, with_doubts
 from lockstitch.engine.session.deliveries import report_to_parent, take_deliveries, thread_result
-from lockstitch.engine.session.run_context import RunCancelled, RunContext
+from lockstitch.engine.session.run_context import Activity, RunCancelled, RunContext
 from lockstitch.engine.session.run_session import RunSession
 from lockstitch.engine.usage import estimate
 from lockstitch.engine.webhooks import webhook_events_of_end, webhook_events_of_wait
 from lockstitch.errors import Conflict, Refused, StaleFence
-from lockstitch.model import Json, NextMessageWait, RetryWait, Wait, answer_of, format_time, waits_json
+from lockstitch.model import Json, NextMessageWait, RetryWait, Wait, answer_of, waits_json
 from lockstitch.model.message import blocks
 
 LoopOutcome = Literal["finished", "paused", "idle", "left"]
@@ -113,11 +113,7 @@ async def _execute_action(context: RunContext, action: Action) -> None:
     session = context.session
     if isinstance(action, CallModel) and session.inbox_dirty:
         await take_deliveries(session)
-    context.activity = {
-        "act": _ACTIVITY_NAMES[type(action)],
-        "step": session.open_run.steps,
-        "since": format_time(session.clock.now()),
-    }
+    context.activity = Activity(_ACTIVITY_NAMES[type(action)], session.open_run.steps, session.clock.now())
     full = context.config.definition.log == "full"
     before = _record_received(context) if full else None
     try:

@@ -2,8 +2,9 @@
 
 import time
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Protocol
+
+import orjson
 
 
 class Clock(Protocol):
@@ -55,11 +56,15 @@ def uptime(clock: Clock) -> float:
     return time.monotonic()
 
 
-@lru_cache(maxsize=256)
 def format_time(moment: datetime) -> str:
     """Return a time as ISO 8601 in UTC with microseconds and `Z`. Such texts sort in the order of their times."""
-    text = (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).isoformat(timespec="microseconds")
-    return text[:-6] + "Z"
+    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    try:
+        # orjson takes a third of the time of `isoformat`. It omits microseconds that are zero.
+        text = orjson.dumps(utc, option=orjson.OPT_UTC_Z)[1:-1].decode() if utc.microsecond else None
+    except TypeError:  # a subclass of datetime
+        text = None
+    return text or utc.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def parse_time(text: str) -> datetime:

@@ -18,6 +18,7 @@ The messages of other runs that a run sees are not stored twice. The run's state
 `ContextBuilder` computes incrementally. Reading the whole log before every step would take quadratic time.
 """
 
+import operator
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any, cast
@@ -268,20 +269,19 @@ class RequestDigest:
         """Start with the request without its messages, which come last in the JSON text."""
         text = codec.dumps(request)
         self._prefix = sha256((text[:-1] + b"," if request else text[:-1]) + b'"messages":[')
-        self._messages: Sequence[Message] = ()
-        self._count = 0
+        self._hashed: list[Message] = []
         self._hash = self._prefix.copy()
 
     def of(self, messages: Sequence[Message]) -> str:
         """Return the digest with these messages.
 
-        If the same list is passed again, it must only have grown. Only its new messages are hashed.
+        If they start with the messages of the previous call, the same objects, only the later ones are hashed.
         """
-        if messages is not self._messages:
-            self._hash, self._messages, self._count = self._prefix.copy(), messages, 0
-        for message in messages[self._count :]:
-            self._hash.update((b"," if self._count else b"") + codec.dumps(message))
-            self._count += 1
+        if len(messages) < len(self._hashed) or not all(map(operator.is_, self._hashed, messages)):
+            self._hash, self._hashed = self._prefix.copy(), []
+        for message in messages[len(self._hashed) :]:
+            self._hash.update((b"," if self._hashed else b"") + codec.dumps(message))
+            self._hashed.append(message)
         request_hash = self._hash.copy()
         request_hash.update(b"]}")
         return request_hash.hexdigest()

@@ -42,7 +42,15 @@ def new_id() -> UUID:
     """
     now = _ticks.next()
     random = int.from_bytes(os.urandom(8), "big") & ((1 << 62) - 1)
-    return UUID(int=(now >> 12) << 80 | 7 << 76 | (now & 0xFFF) << 64 | 2 << 62 | random)
+    return _uuid((now >> 12) << 80 | 7 << 76 | (now & 0xFFF) << 64 | 2 << 62 | random)
+
+
+def _uuid(number: int) -> UUID:
+    """Return the UUID of a number. The constructor checks its arguments, which takes longer than the rest."""
+    value = object.__new__(UUID)
+    object.__setattr__(value, "int", number)
+    object.__setattr__(value, "is_safe", SafeUUID.unknown)
+    return value
 
 
 def foreign_id(project: str, source: str, name: str) -> UUID:
@@ -58,11 +66,7 @@ def foreign_id(project: str, source: str, name: str) -> UUID:
     # The same as uuid.uuid5, without hashing the namespace each time: one trace can name thousands of spans.
     text = "\x1f".join((project, source, name)).encode()
     digest = int.from_bytes(sha1(_NAMESPACE.bytes + text, usedforsecurity=False).digest()[:16], "big")
-    value = object.__new__(UUID)
-    # The constructor checks its arguments, which takes longer than the rest.
-    object.__setattr__(value, "int", digest & _FREE | _VERSION_5)
-    object.__setattr__(value, "is_safe", SafeUUID.unknown)
-    return value
+    return _uuid(digest & _FREE | _VERSION_5)
 
 
 SHORT_ID: Final = 8

@@ -153,13 +153,11 @@ def plan_commit(transaction: Transaction, worker_id: UUID | None, now: datetime)
 
 def head_after(update: ThreadUpdate, change: ThreadChange) -> Thread:
     """Return the head of a thread after its change is committed."""
-    head = update.head
-    return head.changed(
-        **change.head,
-        position=head.position + len(change.stitches),
-        tip_id=next((stitch.id for stitch in reversed(change.stitches) if stitch.in_chain), head.tip_id),
-        pending_children=head.pending_children + change.new_children,
-    )
+    values = update.head.__dict__ | change.head
+    values["position"] += len(change.stitches)
+    values["pending_children"] += change.new_children
+    values["tip_id"] = next((stitch.id for stitch in reversed(change.stitches) if stitch.in_chain), values["tip_id"])
+    return Thread.unchecked(values)
 
 
 def _with_depth(thread: Thread, heads: dict[UUID, Thread]) -> Thread:

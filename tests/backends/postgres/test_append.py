@@ -6,13 +6,24 @@ from typing import Any
 import psycopg
 import pytest
 
-from lockstitch.backend import Find, Where
+from lockstitch.backend import Commit, Find, Where
 from lockstitch.backends.postgres.append import ROWS
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.errors import Conflict, Refused
 from lockstitch.model import Run, Stitch, SystemClock, Thread, codec, new_id
 from tests.backends.postgres.wire import Wire, option
-from tests.conformance.contract import a_delivery, a_run, change, commit, created, deliveries_of, grown, held, log_of
+from tests.conformance.contract import (
+    a_delivery,
+    a_run,
+    a_thread,
+    change,
+    commit,
+    created,
+    deliveries_of,
+    grown,
+    held,
+    log_of,
+)
 from tests.samples import answered, asked, result, said
 
 pytestmark = pytest.mark.anyio
@@ -57,6 +68,21 @@ async def test_change_is_one_statement(wired: PostgresBackend, wire: Wire, admin
     ]
     assert await wired.get(Run, (run.id,)) == run.changed(steps=2, model="m")
     assert [(delivery.position, delivery.entry) for delivery in await deliveries_of(wired, thread)] == [(1, None)]
+
+
+async def test_new_thread_and_its_first_change_are_one_statement(
+    wired: PostgresBackend, wire: Wire, admin: psycopg.Connection
+) -> None:
+    await wired.count(Find(Thread))
+    thread = a_thread()
+    run = a_run(thread)
+    wire.forget()
+    first = change(thread, said("Hi", run_id=run.id), answered("Ho", run_id=run.id), new_runs=[run])
+    await wired.append(Commit([first], [thread]))
+    assert [text.partition(" AS")[0] for text in wire.said] == ["WITH head"]
+    assert wire.turns == 1
+    assert len(rows_of_one_transaction(admin, thread)) == 1
+    assert [stitch.log_id for stitch in await log_of(wired, thread)] == [1, 2]
 
 
 async def test_statement_shape_is_prepared_once(postgres: PostgresBackend, wire: Wire) -> None:

@@ -1,4 +1,4 @@
-"""Write one `ThreadChange` as one data-modifying statement, and decide which commits make threads ready."""
+"""Write a `ThreadChange`, or a new thread, as one data-modifying statement. Decide which commits make threads ready."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -9,7 +9,7 @@ from uuid import UUID
 from lockstitch.backend import Commit, Fields, Receipt, ThreadChange, ThreadEdit
 from lockstitch.backends.postgres.dialect import MARK, TYPES
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.operations import head_columns
+from lockstitch.backends.sql.operations import NewThread, head_columns
 from lockstitch.backends.sql.queries import Script, Statement
 from lockstitch.errors import Conflict
 from lockstitch.model import Delivery, Record, Run, Stitch, Thread, columns
@@ -63,6 +63,27 @@ def change(dialect: Dialect, thread_change: ThreadChange) -> Script[Receipt]:
     for stitch in thread_change.replaced_stitches:
         yield dialect.insert(stitch, "upsert")
     return Receipt(thread_change.position + len(thread_change.stitches), rows[0][0], rows[0][1])
+
+
+def begin(dialect: Dialect, new: NewThread) -> Script[list[Receipt]]:
+    """Write a new thread with its first change, which `fits`, as one statement."""
+    thread_change = new.change
+    shape = Shape(
+        (),
+        spawns=False,
+        compares_delivered=False,
+        new_runs=len(thread_change.new_runs),
+        runs=(),
+        stitches=len(thread_change.stitches),
+        consumed=0,
+        uses=len(thread_change.blob_refs),
+    )
+    values = dialect.row(new.head, _GENERATED)
+    for record in (*thread_change.new_runs, *thread_change.stitches):
+        values += dialect.row(record, _GENERATED)
+    values += thread_change.blob_refs
+    yield Statement(_begin_text(dialect, shape), values)
+    return [new.receipt]
 
 
 def _statement(dialect: Dialect, thread_change: ThreadChange) -> Statement:
@@ -127,7 +148,24 @@ def _text(dialect: Dialect, shape: Shape) -> str:
         + (" AND NOT cancel_requested" if shape.spawns else ""),
         parts="".join(_parts(dialect, shape)),
     )
-    numbers = {name: number for number, name in enumerate(_names(shape), start=1)}
+    return _numbered(text, _names(shape))
+
+
+@lru_cache(maxsize=128)
+def _begin_text(dialect: Dialect, shape: Shape) -> str:
+    names = _inserted(Thread)
+    text = dialect.text(
+        "new_thread",
+        columns=", ".join(names),
+        values=", ".join(f":head_{name}" for name in names),
+        parts="".join(_parts(dialect, shape)),
+    )
+    return _numbered(text, [*(f"head_{name}" for name in names), *_part_names(shape)])
+
+
+def _numbered(text: str, names: Sequence[str]) -> str:
+    """Return a text with the numbers of its parameters instead of their names."""
+    numbers = {name: number for number, name in enumerate(names, start=1)}
     return MARK.sub(lambda match: f"${numbers[match[1]]}", text)
 
 
@@ -160,18 +198,22 @@ def _inserts(dialect: Dialect, name: str, kind: type[Record], number: int) -> st
 def _names(shape: Shape) -> list[str]:
     names = ["thread_id", "seen_fence", "seen_position", "seen_worker", "position"]
     names += ["spawned"] * shape.spawns + ["seen_delivered"] * shape.compares_delivered
-    names += [f"head_{name}" for name in shape.head]
-    names += _numbered(Run, shape.new_runs)
+    return [*names, *(f"head_{name}" for name in shape.head), *_part_names(shape)]
+
+
+def _part_names(shape: Shape) -> list[str]:
+    """Return the names of the parameters of everything but the head."""
+    names = _row_names(Run, shape.new_runs)
     for number, fields in enumerate(shape.runs):
         names += [f"run{number}_id", *(f"run{number}_{name}" for name in fields)]
-    names += _numbered(Stitch, shape.stitches)
+    names += _row_names(Stitch, shape.stitches)
     for number in range(shape.consumed):
         names += [f"delivery{number}_id", f"delivery{number}_position"]
     names += [f"use{number}" for number in range(shape.uses)]
     return names
 
 
-def _numbered(kind: type[Record], number: int) -> list[str]:
+def _row_names(kind: type[Record], number: int) -> list[str]:
     return [f"{kind.table}{row}_{column}" for row in range(number) for column in _inserted(kind)]
 
 

@@ -25,7 +25,7 @@ from lockstitch.backend import (
     Where,
 )
 from lockstitch.backends.postgres import records as bulk
-from lockstitch.backends.postgres.append import change, fits, is_ready, makes_work
+from lockstitch.backends.postgres.append import begin, change, fits, is_ready, makes_work
 from lockstitch.backends.postgres.caller_transaction import ExternalTransaction, insert, place, undone_alone
 from lockstitch.backends.postgres.connection import translate
 from lockstitch.backends.postgres.dialect import dialect, speaking
@@ -68,8 +68,10 @@ class PostgresBackend:
         return await self._pool.run(lambda connection: migrate(connection, self._dialect, shown))
 
     async def append(self, commit: Commit) -> list[Receipt]:
-        new = new_threads_only(commit) if len(commit.new_threads) > 1 else None
-        if new is not None and sum(len(new_thread.change.stitches) for new_thread in new) > bulk.MANY:
+        new = new_threads_only(commit, blob_refs=len(commit.new_threads) == 1) or ()
+        if len(new) == 1 and fits(new[0].change):
+            receipts = await self._pool.alone(lambda: begin(self._dialect, new[0]), repeatable=False)
+        elif len(new) > 1 and sum(len(new_thread.change.stitches) for new_thread in new) > bulk.MANY:
             receipts = await self._pool.run(lambda connection: bulk.begin(connection, self._dialect, new))
         elif _is_one_statement(commit):
             receipts = await self._pool.alone(lambda: self._commit(commit), repeatable=False)

@@ -25,6 +25,7 @@ from lockstitch.model import (
     Worker,
     codec,
     columns,
+    format_time,
 )
 
 SCHEMA = "lockstitch"
@@ -65,12 +66,6 @@ def _json(value: Any) -> str:
 
 def _boolean(value: bool) -> str:
     return "t" if value else "f"
-
-
-@lru_cache(maxsize=256)
-def _time(value: datetime) -> str:
-    # Records that are written together often have the same time.
-    return (value if value.tzinfo else value.astimezone(UTC)).isoformat()
 
 
 def _utc(value: datetime) -> datetime:
@@ -151,7 +146,7 @@ def dialect(clock: Clock) -> Dialect:
             ColumnKind.INTEGER: str,
             ColumnKind.NUMBER: str,
             ColumnKind.BOOLEAN: _boolean,
-            ColumnKind.TIME: _time,
+            ColumnKind.TIME: format_time,
             ColumnKind.JSON: _json,
         },
         decoders={ColumnKind.TIME: _utc},

@@ -12,6 +12,13 @@ WITH head AS (
     RETURNING id, delivered, cancel_requested){parts}
 SELECT delivered, cancel_requested FROM head;
 
+-- own: new_thread
+-- A new thread with everything that its first change writes, in one statement. No other writer has seen the thread, so
+-- nothing is compared. An insert that finds its id or its key in use fails, and with it the statement.
+WITH head AS (
+    INSERT INTO threads ({columns}) VALUES ({values}) RETURNING id, delivered, cancel_requested){parts}
+SELECT delivered, cancel_requested FROM head;
+
 -- own: change_new_runs
 , new_runs AS (
     INSERT INTO runs ({columns}) SELECT new.* FROM head, (VALUES {rows}) AS new);

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from lockstitch.backend import Find, Where
@@ -30,6 +30,13 @@ MANY = 500
 
 The number of parameters of a statement is limited.
 """
+
+
+class RowEncoders(NamedTuple):
+    """The conversion of a record to a row: the names of its columns, and the places of those that are converted."""
+
+    names: Sequence[str]
+    converted: Sequence[tuple[int, Convert]]
 
 
 @dataclass(frozen=True)
@@ -93,10 +100,13 @@ class Dialect:
     def row(self, record: Record, left_out: frozenset[str]) -> list[Any]:
         """Return the values of a record for the driver, in the order of its columns, without those in `left_out`."""
         values = record.__dict__
-        return [
-            value if (value := values[name]) is None or convert is None else convert(value)
-            for name, convert in self._row_encoders(type(record), left_out)
-        ]
+        names, converted = self._row_encoders(type(record), left_out)
+        row = [values[name] for name in names]
+        for place, convert in converted:
+            value = row[place]
+            if value is not None:
+                row[place] = convert(value)
+        return row
 
     def decode(self, kind: type[R], row: Row) -> R:
         """Return the record of a row with the columns `names(kind)`."""
@@ -279,10 +289,15 @@ class Dialect:
         return encoders
 
     @cached_property
-    def _row_encoders(self) -> Callable[[type[Record], frozenset[str]], list[tuple[str, Convert | None]]]:
+    def _row_encoders(self) -> Callable[[type[Record], frozenset[str]], RowEncoders]:
         @lru_cache(maxsize=64)
-        def encoders(kind: type[Record], left_out: frozenset[str]) -> list[tuple[str, Convert | None]]:
-            return [(name, self.encoders.get(column)) for name, column in columns(kind) if name not in left_out]
+        def encoders(kind: type[Record], left_out: frozenset[str]) -> RowEncoders:
+            written = [column for column in columns(kind) if column.name not in left_out]
+            converts = [self.encoders.get(column.kind) for column in written]
+            return RowEncoders(
+                [column.name for column in written],
+                [(place, convert) for place, convert in enumerate(converts) if convert is not None],
+            )
 
         return encoders
 

@@ -382,8 +382,11 @@ class NewThread(NamedTuple):
         return Receipt(self.head.position, self.head.delivered, self.head.cancel_requested)
 
 
-def new_threads_only(commit: Commit) -> list[NewThread] | None:
-    """Return the new threads of a commit with their changes, or None if the commit contains anything else."""
+def new_threads_only(commit: Commit, *, blob_refs: bool = False) -> list[NewThread] | None:
+    """Return the new threads of a commit with their changes, or None if the commit contains anything else.
+
+    With `blob_refs` the changes may contain references to blobs.
+    """
     if not commit.new_threads or len(commit.new_threads) != len(commit.steps):
         return None
     if commit.webhook_events or not commit.is_record_only:
@@ -394,14 +397,17 @@ def new_threads_only(commit: Commit) -> list[NewThread] | None:
         thread = new.pop(step.thread_id, None)
         if not isinstance(step, ThreadChange) or thread is None or not _simple(thread, step):
             return None
+        if step.blob_refs and not blob_refs:
+            return None
         fields = {**head_columns(step), "position": step.position + len(step.stitches)}
         new_threads.append(NewThread(thread.changed(**fields), step))
     return new_threads
 
 
 def _simple(thread: Thread, change: ThreadChange) -> bool:
-    """True if the change fits its thread and only appends. All other changes take the general path."""
-    if change.runs or change.consumed or change.new_children or change.blob_refs or change.replaced_stitches:
+    """True if the change fits its thread, and adds stitches, runs and references to blobs. All other changes take the
+    general path."""
+    if change.runs or change.consumed or change.new_children or change.replaced_stitches:
         return False
     seen = (change.fence, change.position, change.worker_id)
     return seen == (thread.fence, thread.position, thread.worker_id) and change.delivered in (None, thread.delivered)

@@ -41,12 +41,10 @@ def change(connection: sqlite3.Connection, dialect: Dialect, thread_change: Thre
             values = dialect.encode(Run, changed)
             execute(_run_text(dialect, tuple(values)), (*values.values(), encode_id(run_id), number))
     _add(connection, dialect, number, (tip, tip_position), thread_change.stitches)
+    _refer(connection, dialect, thread_change)
     for letter_id, taken_at in thread_change.consumed:
         parameters = {"id": encode_id(letter_id), "thread_id": thread_id, "position": taken_at}
         execute(*dialect.statement("letter_take", parameters))
-    for digest in thread_change.blob_refs:
-        use = BlobUse(thread_id=thread_change.thread_id, sha256=digest)
-        execute(*dialect.insert(use, dialect.upsert_name(BlobUse)))
     return Receipt(position, delivered, bool(cancel_requested))
 
 
@@ -57,7 +55,15 @@ def begin(connection: sqlite3.Connection, dialect: Dialect, new: NewThread) -> R
     for run in new.change.new_runs:
         connection.execute(*dialect.insert(run))
     _add(connection, dialect, number, (None, None), new.change.stitches)
+    _refer(connection, dialect, new.change)
     return new.receipt
+
+
+def _refer(connection: sqlite3.Connection, dialect: Dialect, thread_change: ThreadChange) -> None:
+    """Add the references of the thread to blobs."""
+    for digest in thread_change.blob_refs:
+        use = BlobUse(thread_id=thread_change.thread_id, sha256=digest)
+        connection.execute(*dialect.insert(use, dialect.upsert_name(BlobUse)))
 
 
 def _add(

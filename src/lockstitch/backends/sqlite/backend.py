@@ -94,7 +94,7 @@ class SqliteBackend:
         if isinstance(step, ThreadChange) and not step.replaced_stitches:
             # The only step is rejected before it has written anything. All other commits need a savepoint.
             return [await self._writer.run(lambda connection: change(connection, self._dialect, step), several=False)]
-        new = new_threads_only(commit)
+        new = new_threads_only(commit, blob_refs=True)
         if new is not None:
             return await self._writer.run(
                 lambda connection: [begin(connection, self._dialect, new_thread) for new_thread in new]
@@ -187,11 +187,10 @@ class SqliteBackend:
     async def close(self) -> None:
         self._query_threads.shutdown(wait=False)
         self._reader.close()
-        with self._writer.lock:
-            self._writer.connection.close()
+        self._writer.close()
 
     async def count(self, find: Find[Any]) -> int:
-        return await self._reader.run(lambda: operations.count(self._dialect, find))
+        return await self._reader.run(lambda: operations.count(self._dialect, find), small=_selects_by_key(find))
 
     async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:
         return await self._reader.run(lambda: reports.average_tokens(self._dialect, project, since))
@@ -354,6 +353,15 @@ class SqliteBackend:
     def _disk(self) -> Script[int]:
         rows = yield self._dialect.statement("disk", {})
         return int(rows[0][0])
+
+
+def _selects_by_key(find: Find[Any]) -> bool:
+    """True if a condition names a few primary keys, so that only these rows are read."""
+    if len(find.kind.primary_key) > 1:
+        return False
+    field = find.kind.primary_key[0]
+    conditions = [condition for condition in find.where if condition.field == field]
+    return any(operator == "=" or (operator == "in" and len(value) <= SMALL) for _, operator, value in conditions)
 
 
 def _changes(connection: sqlite3.Connection, own: bool) -> int:

@@ -1,8 +1,10 @@
 """The SQLite dialect: UUIDs and times are text, references between rows are row numbers."""
 
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
+
+import orjson
 
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect, Target
@@ -17,10 +19,12 @@ _PREVIOUS = "(SELECT position FROM stitch_rows WHERE id = :previous_id)"
 _PREVIOUS_ID = f"CASE WHEN {_PREVIOUS} IS NULL THEN :previous_id END"
 
 
-@lru_cache(maxsize=4096)
 def _id(value: UUID) -> str:
-    # Every append uses the same few ids, and formatting one takes longer than the cache lookup.
-    return str(value)
+    try:
+        # The same text as str(value), in a third of the time.
+        return orjson.dumps(value)[1:-1].decode()
+    except TypeError:  # a subclass of UUID
+        return str(value)
 
 
 def _json(value: Any) -> str:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from lockstitch.backends.sqlite.commit_thread import CommitThread
 from lockstitch.backends.sqlite.connection import is_busy, translate
 from lockstitch.errors import Conflict, LockstitchError, StoreUnreachable
 
@@ -65,6 +66,13 @@ class GroupCommitWriter:
         self._average = 0.0
         self._last: Callable[[], object] = _nobody
         self._in_a_row = 0
+        self._thread = CommitThread()
+
+    def close(self) -> None:
+        """Wait for the commit that is in flight, and close the connection."""
+        self._thread.close()
+        with self.lock:
+            self.connection.close()
 
     async def run(self, work: Work[T], *, several: bool = True, large: bool = False) -> T:
         """Return the result of `work` once it is durable.
@@ -115,8 +123,9 @@ class GroupCommitWriter:
             self._scheduled = False
             self._schedule(loop)
             return
-        job = loop.run_in_executor(None, self._commit_patiently, batch)
-        job.add_done_callback(lambda done: self._finish(loop, batch, done))
+        self._thread.submit(
+            lambda: self._commit_patiently(batch), loop, lambda outcome: self._finish(loop, batch, outcome)
+        )
 
     def _commit_at_once(self, batch: list[_Task]) -> list[Any] | None:
         """Commit on this thread. Return None if it would take too long. Nothing was started then."""
@@ -131,9 +140,8 @@ class GroupCommitWriter:
         finally:
             self.lock.release()
 
-    def _finish(self, loop: asyncio.AbstractEventLoop, batch: list[_Task], done: asyncio.Future[list[Any]]) -> None:
-        exc = done.exception()
-        self._resolve(batch, [exc] * len(batch) if exc else done.result())
+    def _finish(self, loop: asyncio.AbstractEventLoop, batch: list[_Task], outcome: list[Any] | BaseException) -> None:
+        self._resolve(batch, [outcome] * len(batch) if isinstance(outcome, BaseException) else outcome)
         self._scheduled = False
         self._schedule(loop)
 

@@ -79,10 +79,10 @@ async def call_model(context: RunContext, action: CallModel) -> None:
     session.record(*problems, *_chunks(context, partial, step), must_commit=False)
     if model_attempt.response is None:
         return
-    message = model_attempt.response.message
-    response = replace(
-        model_attempt.response, message=_without_calls(message) if action.final else _with_calls(message, step)
-    )
+    response = model_attempt.response
+    message = _without_calls(response.message) if action.final else _with_calls(response.message, step)
+    if message is not response.message:
+        response = replace(response, message=message)
     if not action.final:
         session.change_run(steps=step)
     if response.container_id and response.container_id != session.open_run.state.get("container_id"):
@@ -144,7 +144,7 @@ async def _call_with_retries(
     for attempt in range(definition.max_retries + 1):
         tried = session.clock.now()
         try:
-            response = await _stream(context, replace(request, attempt=attempt), partial)
+            response = await _stream(context, replace(request, attempt=attempt) if attempt else request, partial)
         except ProviderError as exc:
             if not exc.retryable or attempt == definition.max_retries:
                 return ModelAttempt(None, _api_error(context, request, exc, attempt + 1), 0)

@@ -193,7 +193,7 @@ async def _run(run_context: RunContext, call: Call, progress: _Progress) -> Tool
     outcome."""
     session = run_context.session
     tool = run_context.config.tools[call.name]
-    response = session.snapshot.response
+    response = session.response
     context = ToolContext(
         thread=session.head,
         run_id=session.open_run.id,

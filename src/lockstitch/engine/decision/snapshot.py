@@ -73,7 +73,7 @@ class RunSnapshot:
         self.tokens = tokens
         self.nested_runs = nested_runs
         self.resting = resting or {}
-        self.response = next((stitch for stitch in reversed(recent) if is_response(stitch)), None)
+        self.response = last_response(recent)
         """The last response of the loop. Side calls do not count."""
         after = self.response.position if self.response is not None else 0
         self.after_response = [stitch for stitch in recent if stitch.position > after]
@@ -186,6 +186,11 @@ def place_of(doubt: Json) -> tuple[Any, Any]:
 def starts_recent(stitch: Stitch) -> bool:
     """True if no stitch before this one needs an action."""
     return is_response(stitch) or (stitch.type == "compaction" and bool(stitch.data.get("applied")))
+
+
+def last_response(recent: Sequence[Stitch]) -> Stitch | None:
+    """Return the last response of the loop; None if there is none."""
+    return next((stitch for stitch in reversed(recent) if is_response(stitch)), None)
 
 
 def is_response(stitch: Stitch) -> bool:

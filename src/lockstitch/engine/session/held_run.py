@@ -24,7 +24,8 @@ class HeldRun:
     @property
     def activity(self) -> Json:
         """The current action and its start time."""
-        return {} if self.context is None else self.context.activity
+        activity = None if self.context is None else self.context.activity
+        return {} if activity is None else activity.as_json()
 
     @property
     def accepts_cancel(self) -> bool:

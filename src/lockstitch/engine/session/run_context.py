@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from lockstitch.engine.config import RunConfig
@@ -11,7 +12,7 @@ from lockstitch.engine.events import Event, EventType, Listener
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.engine.session.run_session import RunSession
 from lockstitch.errors import wire_name_of
-from lockstitch.model import Entry, Json, Message
+from lockstitch.model import Entry, Json, Message, format_time
 from lockstitch.model.codec import error_text
 from lockstitch.model.context import RequestDigest
 from lockstitch.model.message import build
@@ -28,6 +29,18 @@ class RunCancelled(BaseException):
 
     It is a `BaseException`, so that handlers of errors do not catch it.
     """
+
+
+class Activity(NamedTuple):
+    """An action that is being executed."""
+
+    name: str
+    step: int
+    since: datetime
+
+    def as_json(self) -> Json:
+        """Return the activity as the heartbeat stores it."""
+        return {"act": self.name, "step": self.step, "since": format_time(self.since)}
 
 
 @dataclass(eq=False)
@@ -59,13 +72,15 @@ class RunContext:
     """The instructions of the run, resolved when it started."""
     parameters: Json = field(default_factory=dict[str, Any])
     """The request parameters of the run at its start. A model call records its parameters only if they differ."""
-    activity: Json = field(default_factory=dict[str, Any])
-    """The current action and its start time. The heartbeat stores it for people who watch the worker."""
+    activity: Activity | None = None
+    """The current action. The heartbeat stores it for people who watch the worker."""
     nested: "list[RunContext]" = field(default_factory=list["RunContext"])
     """The contexts of nested runs that are in execution."""
     skip_finish_hook: bool = False
     """True if the finish hook of the application failed, so that the run ends without the hook's records."""
-    _cached_digest: tuple[Json, RequestDigest] | None = None
+    _tools: Sequence[Json] | None = None
+    """The tools of the definition, as the model gets them."""
+    _cached_digest: tuple[tuple[Any, ...], RequestDigest] | None = None
     _task: asyncio.Task[Any] | None = None
     """The task that can be cancelled now."""
     _interrupted: asyncio.Task[Any] | None = None
@@ -75,8 +90,8 @@ class RunContext:
     def request(self, step: int, *, final: bool = False) -> ModelRequest:
         """Return the model request of a step: the current context with the settings of the definition."""
         run = self.session.open_run
-        return replace(
-            self.first_request(run.state.get("container_id")),
+        return self._loop_request(
+            run.state.get("container_id"),
             # A copy, because the context grows, and a provider may keep its request.
             messages=list(self.session.messages),
             tool_choice="none" if final else "auto",
@@ -86,12 +101,16 @@ class RunContext:
 
     def first_request(self, container_id: str | None) -> ModelRequest:
         """Return the part that all requests of the run have in common."""
+        return self._loop_request(container_id, messages=())
+
+    def _loop_request(self, container_id: str | None, **place: Any) -> ModelRequest:
         definition = self.config.definition
+        if self._tools is None:
+            self._tools = definition.tool_schemas
         return ModelRequest(
             model=self.config.model,
-            messages=(),
             system=self.system or None,
-            tools=definition.tool_schemas,
+            tools=self._tools,
             max_tokens=definition.max_tokens,
             thinking_tokens=definition.thinking_tokens,
             server_tools=definition.server_tools,
@@ -100,6 +119,7 @@ class RunContext:
             output_schema=definition.output_schema,
             api_kwargs=definition.api_kwargs,
             timeout=definition.timeout,
+            **place,
         )
 
     def side_request(self, purpose: str, messages: Sequence[Message], max_tokens: int) -> ModelRequest:
@@ -117,10 +137,11 @@ class RunContext:
 
     def digest(self, request: ModelRequest) -> str:
         """Return the sha256 that identifies the request of a step."""
-        started = build(request.parameters, request.system, request.tools, ())
-        started.pop("messages")
-        if self._cached_digest is None or self._cached_digest[0] != started:
-            self._cached_digest = (started, RequestDigest(started))
+        common = (request.parameters, request.system, request.tools)
+        if self._cached_digest is None or self._cached_digest[0] != common:
+            started = build(*common, ())
+            started.pop("messages")
+            self._cached_digest = (common, RequestDigest(started))
         return self._cached_digest[1].of(request.messages)
 
     # Events
@@ -181,9 +202,10 @@ class RunContext:
             config=config,
             system=system,
             parameters={},
-            activity={},
+            activity=None,
             nested=[],
             skip_finish_hook=False,
+            _tools=None,
             _cached_digest=None,
             _task=None,
             _interrupted=None,

@@ -33,7 +33,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
-from lockstitch.engine.decision.snapshot import Call, RunSnapshot, starts_recent
+from lockstitch.engine.decision.snapshot import Call, RunSnapshot, last_response, starts_recent
 from lockstitch.engine.ports.provider import Usage
 from lockstitch.engine.session.thread_session import ThreadSession
 from lockstitch.engine.usage import estimate
@@ -234,9 +234,14 @@ class RunSession:
         finally:
             self.in_use = False
 
+    @property
+    def response(self) -> Stitch | None:
+        """The last response of the loop among the recent stitches."""
+        return last_response(self.recent)
+
     def response_position(self, call: Call) -> int:
         """Return the position of the response that requests a call. It may change until the response is committed."""
-        response = self.snapshot.response
+        response = self.response
         return response.position if response is not None else call.response
 
     async def read_inbox(self) -> list[Delivery]:

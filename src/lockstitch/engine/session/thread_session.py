@@ -280,7 +280,9 @@ class ThreadSession:
         # A field that was buffered during the commit is in effect already.
         known = {name: self._fields[name] for name in _KNOWN if name in self._fields}
         cancel_requested = committed.cancel_requested or self.head.cancel_requested
-        self.head = committed.head.changed(cancel_requested=cancel_requested, **known)
+        if cancel_requested is not committed.head.cancel_requested:
+            known["cancel_requested"] = cancel_requested
+        self.head = committed.head.changed(**known) if known else committed.head
         self.inbox_dirty = self.inbox_dirty or committed.has_unseen_deliveries
         sequence = self.head.last_sequence - sum(is_new for _, _, is_new in lanes)
         for lane, run, is_new in lanes:
@@ -326,7 +328,7 @@ def _moved(stitch: Stitch, positions: Mapping[int, int]) -> Stitch:
 def _changes(lane: RunView) -> dict[str, Any]:
     """Return the fields of a stored run that differ from the stored values."""
     stored, run = lane.stored_run, lane.run
-    if stored is None or run is None:
+    if stored is None or run is None or run is stored:
         return {}
     before = stored.__dict__
     return {name: value for name, value in run.__dict__.items() if before[name] is not value}

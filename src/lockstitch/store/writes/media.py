@@ -67,6 +67,9 @@ class Media:
     async def write(self, texts: Mapping[str, tuple[str, str | None]]) -> None:
         """Write texts as blobs. Until this thread refers to a blob, it is deleted with the last other thread that
         does."""
+        present = Find(Blob, (Where("sha256", "in", sorted(texts)),))
+        if not texts or await self._backend.count(present) == len(texts):
+            return
         now = self._clock.now()
         for digest, (text, media_type) in texts.items():
             if not await self._backend.count(Find(Blob, (Where("sha256", "=", digest),))):
