@@ -179,8 +179,8 @@ class PostgresBackend:
             self._notifier.notify_ready()
         return given_back
 
-    def watch(self) -> AsyncGenerator[ChangeHint, None]:
-        return self._watcher.watch()
+    def watch(self, *, work_only: bool = False) -> AsyncGenerator[ChangeHint, None]:
+        return self._watcher.watch(work_only=work_only)
 
     async def close(self) -> None:
         await self._notifier.close()
@@ -190,6 +190,9 @@ class PostgresBackend:
 
     async def count(self, find: Find[Any]) -> int:
         return await self._read(lambda: operations.count(self._dialect, find))
+
+    async def seconds_until_ready(self, agents: Sequence[str], project: str | None) -> float | None:
+        return await self._read(lambda: operations.seconds_until_ready(self._dialect, agents, project))
 
     async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:
         return await self._read(lambda: reports.average_tokens(self._dialect, project, since))

@@ -298,6 +298,18 @@ def _suspect(dialect: Dialect, claim_request: ClaimRequest) -> Statement:
     return dialect.statement("claim_suspect", parameters, chosen=chosen, alone=alone, columns=dialect.names(Thread))
 
 
+def seconds_until_ready(dialect: Dialect, agents: Sequence[str], project: str | None) -> Script[float | None]:
+    """Return the seconds until a thread of these agents may be ready; None if none waits for a time."""
+    parameters = {"agents": codec.dumps(sorted(set(agents))).decode()}
+    condition = ""
+    if project is not None:
+        parameters["project"] = project
+        condition = f"AND t.project {dialect.words['binary']} = :project"
+    rows = yield dialect.statement("until_ready", parameters, agents=dialect.queries["claim_agents"], project=condition)
+    times = [dialect.decode_time(value) for value in rows[0]]
+    return None if times[0] is None else (times[0] - times[1]).total_seconds()
+
+
 def claimed_threads(dialect: Dialect, claim_request: ClaimRequest, rows: Rows) -> list[Thread]:
     """Return the threads of the claimed rows in claim order. Databases return changed rows in any order."""
     return in_fair_order((dialect.decode(Thread, row) for row in rows), claim_request.after)
