@@ -103,6 +103,16 @@ class Connection(AsyncConnection[TupleRow]):
             return stop.value
         raise RuntimeError("a script of more than one statement needs a transaction")
 
+    async def together(self, statements: Sequence[Statement]) -> list[Rows]:
+        """Execute statements as one transaction in one round trip, and return the rows of each."""
+        bound = [bind(statement) for statement in statements]
+        if self._direct is None:
+            self._direct = LibpqConnection(self)
+        self.commits = True
+        rows = await self._direct.execute_together([(sql, values) for sql, values, _ in bound])
+        self.commits = False
+        return rows
+
     async def execute_one(self, statement: Statement) -> Rows:
         """Execute a statement in the current transaction, if there is one."""
         sql, values, _ = bind(statement)

@@ -51,8 +51,8 @@ class LogHorizon:
         return True
 
 
-PAUSE = 0.020
-"""Seconds between two notifications of one process."""
+PAUSE = 0.050
+"""Seconds between two notifications of one process. The first one after a pause is sent at once."""
 
 SHORT_PAUSE = 0.005
 """Seconds between two notifications if a thread has become ready."""

@@ -258,6 +258,11 @@ def choosing(dialect: Dialect, claim_request: ClaimRequest, spare: int = 0) -> S
         claim_request = claim_request._replace(limits=limits).limited_to(held, ready)
     if claim_request.agents is not None and not claim_request.agents:
         return None
+    return choice(dialect, claim_request, spare)
+
+
+def choice(dialect: Dialect, claim_request: ClaimRequest, spare: int = 0) -> Statement:
+    """Return the statement that selects and claims ready threads, without regard to limits."""
     if claim_request.suspects:
         return _suspect(dialect, claim_request)
     parameters: dict[str, Any] = {
