@@ -39,7 +39,7 @@ async def test_concurrent_appends_share_transactions(postgres: PostgresBackend, 
     receipts = await together(postgres, threads)
     assert [receipt.position for (receipt,) in receipts] == [1] * NUMBER  # type: ignore[misc]
     transactions = admin.execute("SELECT DISTINCT xmin::text FROM lockstitch.stitches").fetchall()
-    # The first one is sent at once, and the others wait for it.
+    # The first one is sent at once, alone.
     assert len(transactions) == 2
     assert len(await postgres.find(Find(Stitch, (Where("position", "=", 1),)))) == NUMBER
 
@@ -104,7 +104,7 @@ async def test_appends_that_wait_can_be_cancelled(postgres: PostgresBackend) -> 
 async def test_group_raises_outcome_unknown_when_connection_breaks(
     postgres: PostgresBackend, wire: Wire, happens: bool
 ) -> None:
-    """The first append is alone on its connection; the other ones are a group."""
+    """The first append is alone on its connection; the next ones are a group."""
     backend = PostgresBackend(wire.url, SystemClock())
     threads = [await created(backend) for _ in range(4)]
     assert await together(backend, threads[:1])

@@ -1,12 +1,13 @@
 """`AppendGroup`: sends concurrent appends of one process together, as one transaction in one round trip.
 
 A commit costs the server a record in its log, a wait for the disk and a response, and costs this process a response to
-wait for. Appends that come while others are in flight wait for those and then share these costs, as the appends of the
-SQLite backend do. An append that comes alone is sent at once, alone.
+wait for. Appends of one iteration of the event loop share these costs, and so do appends that come while several groups
+are in flight. An append that comes while none is in flight is sent at once, alone.
 
 Each append compares the head of its thread, so an append that finds another head writes nothing and does not affect the
-others. Any other error rolls back the whole group: then each of its appends is sent alone, so that only the failing one
-fails. A group does not wait for a row that another transaction has locked, because its other appends would wait too.
+rest of its group. Any other error rolls back the whole group: then each of its appends is sent alone, so that only the
+failing one fails. A group waits only briefly for a row that another transaction has locked, because all
+its appends would wait.
 """
 
 import asyncio
