@@ -281,11 +281,11 @@ class Backend(Protocol):
         """
         ...
 
-    def watch(self) -> AsyncGenerator[ChangeHint, None]:
+    def watch(self, *, work_only: bool = False) -> AsyncGenerator[ChangeHint, None]:
         """Yield `WATCHING` first, then a hint for each thread that changes, in this or another process.
 
-        `WORK_READY` follows soon after a thread has become ready to be claimed. Hints may repeat. Close the generator
-        to stop.
+        `WORK_READY` follows soon after a thread has become ready to be claimed. Hints may repeat. With `work_only` the
+        caller ignores other hints, so the backend need not find them. Close the generator to stop.
         """
         ...
 
@@ -322,6 +322,14 @@ class Reports(Protocol):
 
     async def count(self, find: Find[Any]) -> int:
         """Return the number of records that `find` selects. Its order, cursor and limits are ignored."""
+        ...
+
+    async def seconds_until_ready(self, agents: Sequence[str], project: str | None) -> float | None:
+        """Return the seconds until a thread of these agents may be ready to be claimed, by the clock of the store.
+
+        The result is not above 0 if one may be ready now, and None if none waits for a time. The query writes and locks
+        nothing, so it costs much less than a claim that finds nothing.
+        """
         ...
 
     async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:

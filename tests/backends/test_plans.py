@@ -13,7 +13,7 @@ import pytest
 from lockstitch.backend import Find, Where
 from lockstitch.backends.postgres.dialect import dialect as postgres_dialect
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.operations import choosing
+from lockstitch.backends.sql.operations import choosing, seconds_until_ready
 from lockstitch.backends.sql.queries import Statement
 from lockstitch.backends.sqlite.dialect import dialect as sqlite_dialect
 from lockstitch.model import ERROR_TYPES, TERMINAL_STATUSES, Limit, Run, Stitch, SystemClock, Thread
@@ -231,6 +231,15 @@ def test_claims_use_indexes(dialect: Dialect, explain_sql: ExplainSql, claim: st
         assert "Seq Scan on threads" not in plan, plan
         assert not re.search(r"^SCAN (t|threads)\b(?!.*USING INDEX threads_(ready|held))", plan, re.MULTILINE), plan
     assert "Bitmap" not in plan, f"all that is ready may be read: {plan}"
+
+
+@pytest.mark.parametrize("project", [None, "default"])
+def test_search_for_ready_threads_uses_indexes(dialect: Dialect, explain_sql: ExplainSql, project: str | None) -> None:
+    plan = explain_sql(next(seconds_until_ready(dialect, ["a", "b"], project)))
+    assert "Seq Scan on threads" not in plan, plan
+    assert "threads_ready" in plan, plan
+    assert "threads_due" in plan, plan
+    assert not re.search(r"^SCAN (t|threads)\b(?!.*USING INDEX threads_(ready|due))", plan, re.MULTILINE), plan
 
 
 @pytest.mark.req("S0-075")

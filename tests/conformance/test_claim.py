@@ -297,3 +297,27 @@ async def test_thousands_of_timers_are_claimed(timed_store: Store, clock: FakeCl
     await timed_store._backend.put([timer.changed(wake_at=clock.now()) for timer in timers])
     claimed_ids = [thread_id for _ in range(3) for thread_id in await claimed(timed_store, worker, limit=800)]
     assert sorted(claimed_ids) == sorted(timer.id for timer in timers)
+
+
+async def test_tells_when_a_thread_is_ready(timed_store: Store, clock: FakeClock) -> None:
+    backend = timed_store._backend
+    agents = ["clerk", "cook"]
+    assert await backend.seconds_until_ready(agents, None) is None
+    await ready(timed_store, agent="other")
+    assert await backend.seconds_until_ready(agents, None) is None
+    timer = await timed_store.start("cook", "Later", at=clock.now() + timedelta(seconds=90))
+    assert await backend.seconds_until_ready(agents, None) == 90
+    assert await backend.seconds_until_ready(["clerk"], None) is None
+    assert await backend.seconds_until_ready(agents, timer.project) == 90
+    assert await backend.seconds_until_ready(agents, "elsewhere") in (None, 90)
+    await ready(timed_store, agent="clerk", wake_at=clock.now() + timedelta(seconds=30))
+    assert await backend.seconds_until_ready(agents, None) == 30
+    clock.advance(40)
+    assert await backend.seconds_until_ready(agents, None) == -10
+    worker = await registered(backend)
+    assert len(await claimed(timed_store, worker, agents=agents, limit=5)) == 1
+    assert await backend.seconds_until_ready(agents, None) == 50
+    clock.advance(50)
+    assert await backend.seconds_until_ready(agents, None) == 0
+    assert await claimed(timed_store, worker, agents=agents, limit=5) == [timer.id]
+    assert await backend.seconds_until_ready(agents, None) is None

@@ -37,7 +37,7 @@ async def test_start_with_time_waits_until_then(timed_store: Store, clock: FakeC
         {"kind": "timer", "id": None, "since": format_time(clock.now()), "until": format_time(at)}
     ]
     assert await timed_store.claim_next() == []
-    assert await timed_store.execution.next_wake_at(["clerk"]) == at
+    assert await timed_store.execution.seconds_until_ready(["clerk"], None) == 300
     clock.advance(300)
     await timed_store.register_worker()
     assert [head.id for head in await timed_store.claim_next()] == [thread.id]

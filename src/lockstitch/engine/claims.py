@@ -69,6 +69,8 @@ class ThreadClaimer:
         self._alone_until = 0.0
         """Time on the monotonic clock until which the suspect in execution here is alone; 0 if there is none."""
         self._claiming = False
+        self.exhausted = False
+        """True if the last claim found fewer threads than there were free places."""
         self._draining = False
         """True while threads in execution are released at their next commit, because a suspect waits."""
         self._waiting_since: float | None = None
@@ -79,6 +81,7 @@ class ThreadClaimer:
 
     async def claim(self) -> list[Thread]:
         """Claim ready threads for the free places. Store errors are logged; then the list is empty."""
+        self.exhausted = False
         if any(claimer.isolates for claimer in _claimers):
             return []
         self._claiming = True
@@ -87,7 +90,9 @@ class ThreadClaimer:
             free = self._concurrency - self._held()
             if suspects or free <= 0 or self._draining:
                 return suspects
-            return await self._claim_next(limit=free, suspects=False)
+            claimed = await self._claim_next(limit=free, suspects=False)
+            self.exhausted = len(claimed) < free
+            return claimed
         except LockstitchError as exc:
             # The store is unreachable, or this process was declared dead and registers again.
             _log.warning("Claim failed: %s", exc)
@@ -103,6 +108,11 @@ class ThreadClaimer:
     def busy(self) -> bool:
         """True while this worker executes threads or claims some."""
         return self._held() > 0 or self._claiming
+
+    @property
+    def waits_for_suspect(self) -> bool:
+        """True if a suspect was ready at the last claim that left it to other workers, so that `claim` looks again."""
+        return self._draining or self._waiting_since is not None
 
     @property
     def isolates(self) -> bool:

@@ -132,7 +132,8 @@ class LiveTextWriter:
         self._written: set[UUID] = set()
         self._obsolete: dict[UUID, int] = {}
         """Runs, and the number up to which their deltas are to be deleted."""
-        self._cleaned = False
+        # The first holder of a thread cannot find text of an earlier one.
+        self._cleaned = head.fence <= 1
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
 

@@ -1,18 +1,20 @@
 """`WorkerLoop`: claim ready threads and execute them, many at once, until it is stopped.
 
 The loop wakes up when the store reports work, when a place becomes free, and when a timer is due. It also polls slowly,
-because notifications may be lost. Every few seconds it releases the threads of dead workers. Those threads are
-suspects. `engine/claims.py` explains how a worker claims them.
+because notifications may be lost. A claim locks rows and waits for the disk even if it finds nothing. So if no work was
+reported and the last claim left none, the loop first asks whether a thread is ready. Every few seconds it releases the
+threads of dead workers. Those threads are suspects. `engine/claims.py` explains how a worker claims them.
 """
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from lockstitch.engine.claims import ALONE, DRAIN, ThreadClaimer
@@ -22,7 +24,7 @@ from lockstitch.engine.host import WorkerHost
 from lockstitch.engine.result import Result
 from lockstitch.errors import Conflict, LockstitchError, StoreError, ThreadDeleted
 from lockstitch.model import RetryWait, Thread
-from lockstitch.store import WATCHING, WORK_READY, Store
+from lockstitch.store import Store
 
 POLL: Final = 2.0
 """Seconds between two checks for ready threads, plus or minus a quarter."""
@@ -122,8 +124,11 @@ class WorkerLoop:
         )
         self._wake_event = asyncio.Event()
         self._stopping = False
-        self._due: datetime | None = None
-        self._due_read_at = 0.0
+        self._work_reported = True
+        """True if a claim will probably find threads: the store reported work, or the last claim may have left some."""
+        self._ready_at: float | None = None
+        """Time at which the next thread is ready, on the monotonic clock, by the last answer of the store."""
+        self._ready_read_at = -math.inf
         self._unknown_agents: set[str] = set()
         self._unknown_agents_at = 0.0
         self.executed_count = 0
@@ -139,12 +144,11 @@ class WorkerLoop:
         try:
             while not self._stopping:
                 self._wake_event.clear()
-                claimed = await self._claimer.claim()
-                for head in claimed:
-                    self._start(head)
+                claimed = await self._claim() if await self._may_find_work() else []
                 if self._until_idle and not claimed and not self._tasks and await self._is_idle():
                     return
                 if claimed and await self._may_be_more():
+                    self._work_reported = True
                     continue
                 if not claimed and not self._tasks:
                     await self._warn_unknown_agents()
@@ -175,9 +179,34 @@ class WorkerLoop:
                 _log.warning("Store unreachable, will retry: %s", exc)
                 await asyncio.sleep(random.uniform(0.5, 1.5))
 
+    async def _claim(self) -> list[Thread]:
+        """Claim threads for the free places and start to execute them."""
+        # Reset first: a report that arrives during the claim must not be lost.
+        self._work_reported = False
+        claimed = await self._claimer.claim()
+        for head in claimed:
+            self._start(head)
+        self._work_reported = self._work_reported or not self._claimer.exhausted
+        return claimed
+
+    async def _may_find_work(self) -> bool:
+        """True if a claim may find a thread. A query, which is cheaper, precedes a claim that probably finds none."""
+        if self._work_reported or self._claimer.waits_for_suspect or self.held >= self._concurrency:
+            return True
+        try:
+            await self._read_ready()
+        except LockstitchError:
+            # The claim reports it.
+            return True
+        return self._ready_at is not None and self._ready_at <= time.monotonic()
+
+    def _report_work(self) -> None:
+        self._work_reported = True
+        self._wake_event.set()
+
     def _clear(self, head: Thread) -> None:
         if self._claimer.clear(head):
-            self._wake_event.set()
+            self._report_work()
 
     async def _may_be_more(self) -> bool:
         """True if a claim may have left ready threads although a place is free. Limits can make a claim return
@@ -262,36 +291,34 @@ class WorkerLoop:
 
     async def _wait(self) -> None:
         """Wait for a notification, or until it is time to look again."""
-        pause = self._poll * random.uniform(0.75, 1.25)
-        due = await self._next_due()
-        if due is not None:
-            pause = min(pause, max(0.0, (due - self._store.clock.now()).total_seconds()) + 0.005)
+        if time.monotonic() - self._ready_read_at > self._poll / 4:
+            with suppress(LockstitchError):
+                await self._read_ready()
+        now = time.monotonic()
+        again_at = now + self._poll * random.uniform(0.75, 1.25)
+        # A thread that is ready already was not claimed: another worker claims it, or there is no place for it.
+        timer_at = self._ready_at + 0.005 if self._ready_at is not None and self._ready_at > now else math.inf
         with suppress(TimeoutError):
             # Not wait_for: in Python 3.11 it may swallow a cancellation that comes together with the event.
-            async with asyncio.timeout(pause):
+            async with asyncio.timeout(min(again_at, timer_at) - now):
                 await self._wake_event.wait()
+        if time.monotonic() >= timer_at:
+            self._work_reported = True
 
-    async def _next_due(self) -> datetime | None:
-        """Return the time at which the next timer ends. The store is read at most four times per poll interval."""
-        now = time.monotonic()
-        if now - self._due_read_at > self._poll / 4:
-            self._due_read_at = now
-            with suppress(LockstitchError):
-                self._due = await self._store.execution.next_wake_at(self._host.agent_names)
-        elif self._due is not None and self._due <= self._store.clock.now():
-            # The thread was claimed, or another worker is claiming it.
-            self._due = None
-        return self._due
+    async def _read_ready(self) -> None:
+        """Read when the next thread is ready."""
+        self._ready_read_at = now = time.monotonic()
+        project = None if self._all_projects else self._store.project
+        seconds = await self._store.execution.seconds_until_ready(self._host.agent_names, project)
+        self._ready_at = None if seconds is None else now + seconds
 
     async def _watch_store(self) -> None:
         """Wake up the loop when the store reports work."""
         while True:
             try:
-                async with aclosing(self._store.changes()) as hints:
-                    async for hint in hints:
-                        # Threads may have become ready before the watch started, so look once.
-                        if hint in (WATCHING, WORK_READY):
-                            self._wake_event.set()
+                async with aclosing(self._store.execution.ready_hints()) as hints:
+                    async for _ in hints:
+                        self._report_work()
             except Exception as exc:  # without this task, work is found only by polling
                 _log.warning("Store watch failed, falling back to polling: %s", exc)
             await asyncio.sleep(random.uniform(0.5, 1.5))
@@ -306,9 +333,9 @@ class WorkerLoop:
             try:
                 if not self._tasks:
                     # The lease keeper sends no heartbeat while no thread is held.
-                    await self._store.register_worker()
+                    await self._store.execution.renew_lease()
                 if released := await self._store.reap():
-                    self._wake_event.set()
+                    self._report_work()
                     await delete_stale_deltas(self._store, released)
                 await self._store.execution.reconcile()
                 await self._host.deliver_webhooks(self._store)

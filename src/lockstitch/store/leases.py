@@ -113,6 +113,11 @@ class Leases:
             self._worker, self._last_heartbeat = worker, self._clock.now()
             return worker
 
+    async def renew_if_due(self) -> None:
+        """Renew the lease, unless the heartbeat thread has just done so. Raises the same error as `heartbeat`."""
+        if self._worker is None or not self._heartbeat_thread_is_recent:
+            await self.heartbeat(None, None)
+
     async def start_heartbeat(self, doing: Callable[[], Json], lost: Callable[[str], None]) -> bool:
         """Renew the lease from an OS thread from now on. Return False for a store in memory, which has one process."""
         if self._connect_again is None:
@@ -235,7 +240,8 @@ class Leases:
     async def reap(self) -> list[UUID]:
         """Release the threads of dead workers: provably dead on this host, or with an expired lease."""
         released: list[UUID] = []
-        alive = await self._backend.find(Find(Worker, (Where("dead", "=", False),)))
+        workers = await self._backend.find(Find(Worker))
+        alive = [worker for worker in workers if not worker.dead]
         others = [worker for worker in alive if worker.id != self.worker_id]
         # Skip workers whose last heartbeat is close to one that this process has just sent. Otherwise a hundred workers
         # would query each other constantly. For the rest, the store's clock decides.
@@ -245,14 +251,13 @@ class Leases:
             if dead or own is None or _silence(own, worker) > worker.lease_seconds / 2:
                 cause = "died" if dead else "expired"
                 released += await self._backend.release(worker.id, expired_only=not dead, cause=cause)
-        released += await self._release_of_dead_workers()
+        released += await self._release_of_dead_workers([worker.id for worker in workers if worker.dead])
         host = socket.gethostname()
         self._local_workers = [worker for worker in others if worker.host == host and not is_provably_dead(worker)]
         return released
 
-    async def _release_of_dead_workers(self) -> list[UUID]:
+    async def _release_of_dead_workers(self, dead: Sequence[UUID]) -> list[UUID]:
         """Release threads that workers created, and hold, after they were declared dead without having noticed it."""
-        dead = [worker.id for worker in await self._backend.find(Find(Worker, (Where("dead", "=", True),)))]
         threads = await self._backend.find(Find(Thread, (Where("worker_id", "in", dead),))) if dead else []
         return [
             thread_id
@@ -263,14 +268,18 @@ class Leases:
     @property
     def _heartbeat_is_recent(self) -> bool:
         """True if the store accepted a heartbeat of this process a short time ago."""
-        recent = self._lease_seconds / 3
-        if (
-            self._heartbeat is not None
-            and self._heartbeat.alive
-            and time.monotonic() - self._heartbeat.accepted < recent
-        ):
+        if self._heartbeat_thread_is_recent:
             return True
+        recent = self._lease_seconds / 3
         return self._last_heartbeat is not None and (self._clock.now() - self._last_heartbeat).total_seconds() < recent
+
+    @property
+    def _heartbeat_thread_is_recent(self) -> bool:
+        """True if the store accepted a heartbeat of the heartbeat thread a short time ago."""
+        heartbeat = self._heartbeat
+        if heartbeat is None or not heartbeat.alive or heartbeat.worker.id != self.worker_id:
+            return False
+        return time.monotonic() - heartbeat.accepted < self._lease_seconds / 3
 
     def local_worker_died(self) -> bool:
         """True if a worker of this host has died since the last `reap`. Needs no query."""

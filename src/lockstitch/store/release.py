@@ -188,12 +188,15 @@ class Releases:
         """Request the release of each thread that this worker holds in the store and that no task executes."""
         began, worker_id = time.monotonic(), self._worker_id()
         if worker_id is not None:
+            # A thread that is counted now, and not after the read, was released by its last commit in between.
+            executed = set(self._executed)
             held = await self._backend.find(Find(Thread, (Where("worker_id", "=", worker_id),)))
             if self._claims:
                 # They may have taken some of these threads, and are counted once their responses are here.
                 await asyncio.wait(set(self._claims))
             for head in held:
-                if not self._executed[Tenure.of(head)] and Tenure.of(head) not in self._requests:
+                tenure = Tenure.of(head)
+                if tenure not in executed and not self._executed[tenure] and tenure not in self._requests:
                     _log.warning("Releasing thread %s: this process holds it but does not execute it", head.id)
                     self._request(head, None)
         self._reconciled = began

@@ -9,12 +9,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from lockstitch.backend import WATCHING, ChangeHint
+from lockstitch.backend import WATCHING, WORK_READY, ChangeHint
 from lockstitch.backends.postgres.backend import PostgresBackend
+from lockstitch.backends.postgres.notify import POLL
 from lockstitch.model import SystemClock, Thread
 from tests.backends.postgres.until import LONG, until
 from tests.backends.postgres.wire import Wire, option
-from tests.conformance.contract import a_delivery, change, commit, created, grown, note
+from tests.conformance.contract import a_delivery, a_goal, change, commit, created, grown, note
 from tests.samples import said
 from tests.servers import PostgresServer
 
@@ -136,6 +137,41 @@ async def test_deliveries_releases_and_new_threads_are_notified(postgres: Postgr
         await hints_until(hints, thread.id, 0)
         await commit(postgres, a_delivery(thread, note()))
         await hints_until(hints, thread.id, 1)
+
+
+async def test_watcher_of_work_gets_only_hints_of_work(postgres: PostgresBackend) -> None:
+    async with aclosing(postgres.watch(work_only=True)) as hints:
+        assert await asyncio.wait_for(anext(hints), LONG) == WATCHING
+        thread = await created(postgres)
+        await grown(postgres, thread, said("x"))
+        await created(postgres, a_goal())
+        assert await asyncio.wait_for(anext(hints), LONG) == WORK_READY
+
+
+async def test_watcher_of_work_sends_no_queries(postgres_url: str, postgres: PostgresBackend, wire: Wire) -> None:
+    backend = PostgresBackend(wire.url, SystemClock())
+    async with aclosing(backend.watch(work_only=True)) as hints:
+        assert await asyncio.wait_for(anext(hints), LONG) == WATCHING
+        wire.forget()
+        following = asyncio.ensure_future(anext(hints))
+        await asyncio.sleep(2 * POLL)
+        assert wire.said == []
+        await created(postgres, a_goal())
+        assert await asyncio.wait_for(following, LONG) == WORK_READY
+    await backend.close()
+
+
+async def test_watcher_of_threads_joins_watcher_of_work(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+    thread = await created(postgres)
+    async with aclosing(postgres.watch(work_only=True)) as work:
+        assert await asyncio.wait_for(anext(work), LONG) == WATCHING
+        for position in (1, 3):
+            async with watching(postgres) as hints:
+                # At once: it must not wait for the next poll. Then without a notification.
+                written_silently(admin, thread, position)
+                await hints_until(hints, thread.id, position)
+                written_silently(admin, thread, position + 1)
+                await hints_until(hints, thread.id, position + 1)
 
 
 async def test_listens_on_separate_address(wire: Wire, postgres: PostgresBackend, postgres_url: str) -> None:

@@ -121,7 +121,7 @@ class FilesBackend:
             lambda transaction: claim.release(transaction, worker_id, expired_only, cause, self._now())
         )
 
-    async def watch(self) -> AsyncGenerator[ChangeHint, None]:
+    async def watch(self, *, work_only: bool = False) -> AsyncGenerator[ChangeHint, None]:
         moved = asyncio.Event()
         self._watchers.add(moved)
         try:
@@ -151,6 +151,9 @@ class FilesBackend:
 
     async def count(self, find: Find[Any]) -> int:
         return await self._read(lambda folder: finding.count(folder, find))
+
+    async def seconds_until_ready(self, agents: Sequence[str], project: str | None) -> float | None:
+        return await self._read(lambda folder: claim.seconds_until_ready(folder, agents, project, self._clock.now()))
 
     async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:
         return await self._read(lambda folder: reports.average_tokens(folder, project, since))

@@ -6,7 +6,7 @@ cannot write to it. All processes run on one host, so its monotonic clock decide
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -23,6 +23,9 @@ from lockstitch.model.worker import (
     in_fair_order,
     most_suspect,
 )
+
+_ANY_TIME = "9999"
+"""A text that is greater than every stored time."""
 
 
 class Moment(NamedTuple):
@@ -75,6 +78,21 @@ def claim(transaction: Transaction, claim_request: ClaimRequest, moment: Moment)
         _take(transaction, head, claim_request.worker_id, now)
         for head in in_fair_order(ready, claim_request.after)[: claim_request.limit]
     ]
+
+
+def seconds_until_ready(folder: Folder, agents: Sequence[str], project: str | None, now: datetime) -> float | None:
+    """Return the seconds until the first thread of these agents is ready; None if none waits for a time."""
+    wanted = set(agents)
+    heads = _heads(
+        folder,
+        lambda values: (
+            append.is_ready(values, _ANY_TIME)
+            and values["agent"] in wanted
+            and (project is None or values["project"] == project)
+        ),
+    )
+    first = min((head.wake_at for head in heads if head.wake_at is not None), default=None)
+    return None if first is None else (first - now).total_seconds()
 
 
 def heartbeat(transaction: Transaction, worker: Worker, now: datetime) -> bool:

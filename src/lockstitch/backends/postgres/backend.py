@@ -26,6 +26,7 @@ from lockstitch.backend import (
 )
 from lockstitch.backends.postgres import records as bulk
 from lockstitch.backends.postgres.append import begin, change, fits, is_ready, makes_work
+from lockstitch.backends.postgres.append_group import AppendGroup
 from lockstitch.backends.postgres.caller_transaction import ExternalTransaction, insert, place, undone_alone
 from lockstitch.backends.postgres.connection import translate
 from lockstitch.backends.postgres.dialect import dialect, speaking
@@ -33,7 +34,7 @@ from lockstitch.backends.postgres.notify import Notifier, Watcher
 from lockstitch.backends.postgres.pool import Pool, parse
 from lockstitch.backends.postgres.query import Searcher, query
 from lockstitch.backends.postgres.reader_login import Readers
-from lockstitch.backends.postgres.records import claim, delete, read
+from lockstitch.backends.postgres.records import claim, claim_unlimited, delete, read
 from lockstitch.backends.postgres.schema import extend, looking, migrate
 from lockstitch.backends.sql import operations, reports
 from lockstitch.backends.sql.operations import new_threads_only, query_rows
@@ -58,6 +59,7 @@ class PostgresBackend:
         self._clock = clock
         self._dialect = dialect(clock)
         self._pool = Pool(parse(url))
+        self._appends = AppendGroup(self._pool)
         self._notifier = Notifier(self._pool, self._dialect)
         self._watcher = Watcher(self._pool, self._dialect, self._notifier)
         self._searcher = Searcher(self._pool, self._dialect)
@@ -74,7 +76,7 @@ class PostgresBackend:
         elif len(new) > 1 and sum(len(new_thread.change.stitches) for new_thread in new) > bulk.MANY:
             receipts = await self._pool.run(lambda connection: bulk.begin(connection, self._dialect, new))
         elif _is_one_statement(commit):
-            receipts = await self._pool.alone(lambda: self._commit(commit), repeatable=False)
+            receipts = await self._appends.run(lambda: self._commit(commit))
         else:
             # If a blob got a new reference concurrently, its foreign key rejects the deletion. The retry sees the
             # reference.
@@ -166,6 +168,8 @@ class PostgresBackend:
         alone: bool = False,
     ) -> list[Thread]:
         claim_request = ClaimRequest(worker_id, agents, project, limit, after, limits, suspects, alone)
+        if thread_id is None and not limits:
+            return await self._pool.run(lambda connection: claim_unlimited(connection, self._dialect, claim_request))
         return await self._pool.transact(lambda: claim(self._dialect, claim_request, thread_id))
 
     async def heartbeat(self, worker: Worker) -> bool:
@@ -181,8 +185,8 @@ class PostgresBackend:
             self._notifier.notify_ready()
         return given_back
 
-    def watch(self) -> AsyncGenerator[ChangeHint, None]:
-        return self._watcher.watch()
+    def watch(self, *, work_only: bool = False) -> AsyncGenerator[ChangeHint, None]:
+        return self._watcher.watch(work_only=work_only)
 
     async def close(self) -> None:
         await self._notifier.close()
@@ -192,6 +196,9 @@ class PostgresBackend:
 
     async def count(self, find: Find[Any]) -> int:
         return await self._read(lambda: operations.count(self._dialect, find))
+
+    async def seconds_until_ready(self, agents: Sequence[str], project: str | None) -> float | None:
+        return await self._read(lambda: operations.seconds_until_ready(self._dialect, agents, project))
 
     async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:
         return await self._read(lambda: reports.average_tokens(self._dialect, project, since))

@@ -103,6 +103,16 @@ class Connection(AsyncConnection[TupleRow]):
             return stop.value
         raise RuntimeError("a script of more than one statement needs a transaction")
 
+    async def together(self, statements: Sequence[Statement]) -> list[Rows]:
+        """Execute statements as one transaction in one round trip, and return the rows of each."""
+        bound = [bind(statement) for statement in statements]
+        if self._direct is None:
+            self._direct = LibpqConnection(self)
+        self.commits = True
+        rows = await self._direct.execute_together([(sql, values) for sql, values, _ in bound])
+        self.commits = False
+        return rows
+
     async def execute_one(self, statement: Statement) -> Rows:
         """Execute a statement in the current transaction, if there is one."""
         sql, values, _ = bind(statement)
@@ -120,6 +130,32 @@ class Connection(AsyncConnection[TupleRow]):
         if self._direct is not None:
             self._direct.stop()
         return await super().wait(gen, interval, timeout)
+
+    async def notifications(self, wake: asyncio.Event, seconds: float) -> list[str]:
+        """Return the payloads of notifications. Wait for the first one, for some seconds, or until `wake` is set."""
+        if self._direct is not None:
+            self._direct.stop()
+        payloads = self._received()
+        if payloads:
+            return payloads
+        loop, file = asyncio.get_running_loop(), self.pgconn.socket
+        loop.add_reader(file, wake.set)
+        try:
+            # Not wait_for, which on Python 3.11 can swallow a cancellation.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, seconds)):
+                    await wake.wait()
+        finally:
+            loop.remove_reader(file)
+        wake.clear()
+        self.pgconn.consume_input()
+        return self._received()
+
+    def _received(self) -> list[str]:
+        payloads: list[str] = []
+        while (notification := self.pgconn.notifies()) is not None:
+            payloads.append(notification.extra.decode())
+        return payloads
 
     async def close(self) -> None:
         if self._direct is not None:

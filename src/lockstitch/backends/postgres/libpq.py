@@ -72,6 +72,50 @@ class LibpqConnection:
         self._pgconn.send_query_params(sql, texts, result_format=Format.BINARY)
         return await self._rows(await self._answer())
 
+    async def execute_together(self, statements: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Rows]:
+        """Return the rows of each statement. All of them are one transaction: they are sent as a pipeline, which
+        commits at its end, and rolls back if one of them fails."""
+        encoded = [_as_text(values) for _, values in statements]
+        texts = [values for values in encoded if values is not None]
+        if len(texts) < len(encoded):
+            raise TypeError("a pipeline takes only values that are sent as text")
+        queries = [sql for sql, _ in statements]
+        for sql in queries:
+            if sql not in self._names:
+                await self._prepared(sql)
+        try:
+            results = await self._pipeline(queries, texts)
+        except _STALE:
+            # Nothing was executed.
+            for sql in self._names.keys() & queries:
+                await self._forget(sql)
+            results = await self._pipeline(queries, texts)
+        return [await self._rows(result) for result in results]
+
+    async def _pipeline(self, queries: Sequence[bytes], values: Sequence[list[bytes | None]]) -> list[PGresult]:
+        """Send statements as a pipeline, prepared ones by their names. Return their results. Raise the first error."""
+        pgconn = self._pgconn
+        pgconn.enter_pipeline_mode()
+        for sql, texts in zip(queries, values, strict=True):
+            name = self._names.get(sql)
+            if name is not None:
+                pgconn.send_query_prepared(name, texts, result_format=Format.BINARY)
+            else:
+                pgconn.send_query_params(sql, texts, result_format=Format.BINARY)
+        pgconn.pipeline_sync()
+        try:
+            while pgconn.flush():
+                await self._writable()
+            results = await self._read_pipeline()
+        except asyncio.CancelledError:
+            await self._give_up_pipeline()
+            raise
+        pgconn.exit_pipeline_mode()
+        for result in results:
+            if result.status not in _FINE:
+                raise pg.error_from_result(result)
+        return results
+
     def stop(self) -> None:
         """Unregister the socket: psycopg registers it itself, and a closed socket must not stay registered."""
         if self._registered:
@@ -123,21 +167,64 @@ class LibpqConnection:
             raise pg.error_from_result(result)
         return result
 
-    async def _read(self) -> PGresult:
+    async def _next(self) -> PGresult | None:
+        """Wait for the next result. None comes after the results of each statement."""
         pgconn = self._pgconn
-        last: PGresult | None = None
+        while pgconn.is_busy():
+            self._waiter = self._loop.create_future()
+            await self._waiter
+            pgconn.consume_input()
+        return pgconn.get_result()
+
+    def _register(self) -> None:
         if not self._registered:
             self._registered = True
             self._loop.add_reader(self._socket, self._wake)
+
+    async def _read_pipeline(self) -> list[PGresult]:
+        """Wait for the results of all statements of a pipeline."""
+        results: list[PGresult] = []
+        self._register()
         try:
             while True:
-                while pgconn.is_busy():
-                    self._waiter = self._loop.create_future()
-                    await self._waiter
-                    pgconn.consume_input()
-                result = pgconn.get_result()
+                result = await self._next()
                 if result is None:
-                    break
+                    continue
+                if result.status == ExecStatus.PIPELINE_SYNC:
+                    return results
+                results.append(result)
+        except psycopg.OperationalError:
+            # libpq has closed the socket.
+            self.stop()
+            raise
+        finally:
+            self._waiter = None
+            self._unexpected_events = 0
+
+    async def _writable(self) -> None:
+        """Wait until the socket accepts more bytes."""
+        writable = asyncio.Event()
+        self._loop.add_writer(self._socket, writable.set)
+        try:
+            await writable.wait()
+        finally:
+            self._loop.remove_writer(self._socket)
+
+    async def _give_up_pipeline(self) -> None:
+        """The caller was cancelled: cancel the pipeline on the server, and close the connection if that fails."""
+        try:
+            async with asyncio.timeout(CANCEL):
+                await self._connection.cancel_safe(timeout=CANCEL)
+                await self._read_pipeline()
+            self._pgconn.exit_pipeline_mode()
+        except (psycopg.Error, TimeoutError):
+            await self._connection.close()
+
+    async def _read(self) -> PGresult:
+        last: PGresult | None = None
+        self._register()
+        try:
+            while (result := await self._next()) is not None:
                 last = result
         except psycopg.OperationalError:
             # libpq has closed the socket. An error of the server explains more than that. Rows mean nothing, because

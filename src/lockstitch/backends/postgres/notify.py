@@ -12,7 +12,6 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from uuid import UUID
 
 import psycopg
@@ -21,7 +20,7 @@ from lockstitch.backend import WATCHING, WORK_READY, ChangeHint
 from lockstitch.backends.postgres.connection import Connection, translate
 from lockstitch.backends.postgres.pool import Pool
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.queries import Script
+from lockstitch.backends.sql.queries import Rows, Script
 from lockstitch.errors import LockstitchError
 
 
@@ -52,8 +51,8 @@ class LogHorizon:
         return True
 
 
-PAUSE = 0.020
-"""Seconds between two notifications of one process."""
+PAUSE = 0.050
+"""Seconds between two notifications of one process. The first one after a pause is sent at once."""
 
 SHORT_PAUSE = 0.005
 """Seconds between two notifications if a thread has become ready."""
@@ -153,7 +152,10 @@ PATIENCE = 60
 
 
 class Watcher:
-    """One listening connection for all watchers of this process. It is open only while there are watchers."""
+    """One listening connection for all watchers of this process. It is open only while there are watchers.
+
+    The log is polled only while a watcher wants the hints of threads. A worker does not: it polls for work itself.
+    """
 
     def __init__(self, pool: Pool, dialect: Dialect, notifier: Notifier) -> None:
         self._pool = pool
@@ -162,13 +164,22 @@ class Watcher:
         self._mailboxes: set[_Mailbox] = set()
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
+        self._log: _Log | None = None
+        """The log, from the first watcher that wants hints of threads to the last one."""
+        self._log_ready = asyncio.Event()
+        """Set while no commit can be missed by polling."""
+        self._wake = asyncio.Event()
+        """Set when the listening task must look at more than its connection."""
 
-    async def watch(self) -> AsyncGenerator[ChangeHint, None]:
-        """Yield `WATCHING` first, then hints."""
-        mailbox = _Mailbox()
+    async def watch(self, *, work_only: bool = False) -> AsyncGenerator[ChangeHint, None]:
+        """Yield `WATCHING` first, then hints; with `work_only` those for workers."""
+        mailbox = _Mailbox(work_only)
         self._mailboxes.add(mailbox)
         try:
             await self._start()
+            if not work_only:
+                self._wake.set()
+                await self._log_ready.wait()
             yield WATCHING
             while not mailbox.closed:
                 for hint in await mailbox.take():
@@ -182,6 +193,7 @@ class Watcher:
         """End all watches and close the connection."""
         for mailbox in self._mailboxes:
             mailbox.close()
+        self._log_ready.set()
         await self._stop()
 
     async def _start(self) -> None:
@@ -189,8 +201,9 @@ class Watcher:
             if self._task is None:
                 # Watchers must not get hints for earlier commits of this process.
                 await self._notifier.flush()
-                log = _Log(self._dialect)
-                self._task = asyncio.create_task(self._follow(await self._listen(log), log))
+                self._log = None
+                self._log_ready.clear()
+                self._task = asyncio.create_task(self._follow(await self._listen()))
                 # The task must have started before it can be cancelled, or its connection would stay open.
                 await asyncio.sleep(0)
 
@@ -200,12 +213,12 @@ class Watcher:
             task.cancel()
             await asyncio.wait([task])
 
-    async def _listen(self, log: "_Log") -> Connection:
+    async def _listen(self) -> Connection:
         connection = await self._pool.connect(listening=True)
         try:
             await connection.execute(b"LISTEN lockstitch")
             # After LISTEN, so that no change is missed between the two.
-            self._emit(await log.new_hints(connection))
+            await self._poll_log(connection)
         except psycopg.Error as exc:
             await connection.close()
             raise translate(exc, self._pool.address.shown) from exc
@@ -214,34 +227,53 @@ class Watcher:
             raise
         return connection
 
-    async def _follow(self, connection: Connection, log: "_Log") -> None:
+    async def _follow(self, connection: Connection) -> None:
         """Listen, poll in between, and reconnect when the connection breaks."""
         while True:
             try:
                 while True:
-                    await self._receive(connection, log)
-                    self._emit(await log.new_hints(connection))
+                    await self._receive(connection)
+                    await self._poll_log(connection)
             except psycopg.Error:
                 pass
             finally:
                 await connection.close()
-            connection = await self._listen_again(log)
+            connection = await self._listen_again()
             # The log contains changes in between, but not which threads became ready.
             self._emit([WORK_READY])
 
-    async def _receive(self, connection: Connection, log: "_Log") -> None:
-        async with aclosing(connection.notifies(timeout=POLL * random.uniform(0.8, 1.2))) as notifications:
-            async for notification in notifications:
-                hint = parse_notification(notification.payload)
-                if hint is not None and (hint == WORK_READY or log.receive(hint)):
+    async def _receive(self, connection: Connection) -> None:
+        """Emit the hints of notifications, until it is time to poll the log."""
+        poll_at = time.monotonic() + POLL * random.uniform(0.8, 1.2)
+        while time.monotonic() < poll_at and (self._log is not None or not self._wants_log):
+            for payload in await connection.notifications(self._wake, poll_at - time.monotonic()):
+                hint = parse_notification(payload)
+                if hint is None:
+                    continue
+                if hint == WORK_READY or (self._log is not None and self._log.receive(hint)):
                     self._emit([hint])
 
-    async def _listen_again(self, log: "_Log") -> Connection:
+    @property
+    def _wants_log(self) -> bool:
+        return any(not mailbox.work_only for mailbox in self._mailboxes)
+
+    async def _poll_log(self, connection: Connection) -> None:
+        """Emit the commits since the last poll. The first poll after a watcher wants them reads where the log ends."""
+        if not self._wants_log:
+            self._log = None
+            self._log_ready.clear()
+            return
+        log = self._log or _Log(self._dialect)
+        self._emit(await log.new_hints(connection))
+        self._log = log
+        self._log_ready.set()
+
+    async def _listen_again(self) -> Connection:
         pause = FIRST_PAUSE
         while True:
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             try:
-                return await self._listen(log)
+                return await self._listen()
             except LockstitchError:
                 pause = min(pause * 2, LONGEST_PAUSE)
 
@@ -253,12 +285,15 @@ class Watcher:
 class _Mailbox:
     """Hints that one watcher has not read yet: the last one of each thread, so a slow watcher needs no memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, work_only: bool) -> None:
         self.closed = False
+        self.work_only = work_only
         self._waiting: dict[UUID, int] = {}
         self._filled = asyncio.Event()
 
     def put(self, hints: list[ChangeHint]) -> None:
+        if self.work_only:
+            hints = [hint for hint in hints if hint == WORK_READY]
         for thread_id, position in hints:
             self._waiting[thread_id] = max(position, self._waiting.get(thread_id, 0))
         if hints:
@@ -301,7 +336,7 @@ class _Log:
         await self._look(connection)
         if begins:
             mark = self._horizon.mark = max(0, self._horizon.end - BEFORE)
-        rows = await connection.execute_one(self._dialect.statement("sightings", {"mark": mark}))
+        rows = await connection.alone(self._sightings(mark))
         news = [] if begins else [ChangeHint(row[0], row[1]) for row in rows if self._is_new(*row)]
         self._old = {thread_id: position for thread_id, position, _ in rows} if begins else {}
         self._reported = {thread_id: log_id for thread_id, _, log_id in rows}
@@ -312,6 +347,9 @@ class _Log:
         if log_id <= self._reported.get(thread_id, 0):
             return False
         return position > max(self._notified.get(thread_id, -1), self._notified_before.get(thread_id, -1))
+
+    def _sightings(self, mark: int) -> Script[Rows]:
+        return (yield self._dialect.statement("sightings", {"mark": mark}))
 
     async def _look(self, connection: Connection) -> None:
         self._polls += 1

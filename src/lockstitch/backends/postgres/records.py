@@ -15,7 +15,7 @@ from lockstitch.backends.postgres.dialect import SCHEMA
 from lockstitch.backends.postgres.dialect import dialect as postgres_dialect
 from lockstitch.backends.sql import operations
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.operations import NewThread, choosing, claim_thread, claimed_threads
+from lockstitch.backends.sql.operations import NewThread, choice, choosing, claim_thread, claimed_threads
 from lockstitch.backends.sql.queries import Rows, Script, Statement
 from lockstitch.errors import Conflict, Refused
 from lockstitch.model import ColumnKind, Record, Run, Stitch, SystemClock, Thread, columns
@@ -169,22 +169,49 @@ def claim(dialect: Dialect, claim_request: ClaimRequest, thread_id: UUID | None)
 
     It locks the worker first, then threads. `release` has the same order, so the two cannot deadlock.
     """
-    yield dialect.statement("worker_hold", {"worker_id": dialect.encode_id(claim_request.worker_id)})
+    yield _worker_hold(dialect, claim_request)
     if thread_id is not None:
         return (yield from claim_thread(dialect, claim_request, thread_id))
     statement = yield from choosing(dialect, claim_request, SPARE)
     if statement is None:
         return []
     rows = yield statement
-    if claim_request.suspects:
-        return [dialect.decode(Thread, row) for row in rows]
-    if _all_locked(rows):
+    if _all_locked(claim_request, rows):
         # Some of the transactions that hold them may have ended by now, and there may be further threads.
         rows = yield statement
+    return _taken(dialect, claim_request, rows)
+
+
+async def claim_unlimited(connection: Connection, dialect: Dialect, claim_request: ClaimRequest) -> list[Thread]:
+    """Claim ready threads that no limit covers, in one round trip. The locks and their order are those of `claim`."""
+    if claim_request.agents is not None and not claim_request.agents:
+        return []
+    statements = [
+        _worker_hold(dialect, claim_request),
+        dialect.statement("claim_due", {}),
+        choice(dialect, claim_request, SPARE),
+    ]
+    *_, rows = await connection.together(statements)
+    if _all_locked(claim_request, rows):
+        *_, rows = await connection.together(statements)
+    return _taken(dialect, claim_request, rows)
+
+
+def _worker_hold(dialect: Dialect, claim_request: ClaimRequest) -> Statement:
+    return dialect.statement("worker_hold", {"worker_id": dialect.encode_id(claim_request.worker_id)})
+
+
+def _taken(dialect: Dialect, claim_request: ClaimRequest, rows: Rows) -> list[Thread]:
+    """Return the threads that a claim took."""
+    if claim_request.suspects:
+        return [dialect.decode(Thread, row) for row in rows]
     return claimed_threads(dialect, claim_request, [row for _, *row in rows if row[0] is not None])
 
 
-def _all_locked(rows: Rows) -> bool:
+def _all_locked(claim_request: ClaimRequest, rows: Rows) -> bool:
+    """True if there were candidates, and other transactions had locked all of them."""
+    if claim_request.suspects:
+        return False
     candidates, first, *_ = rows[0]
     return candidates > 0 and first is None
 

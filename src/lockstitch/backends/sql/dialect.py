@@ -117,6 +117,11 @@ class Dialect:
             }
         )
 
+    def decode_time(self, value: Any) -> Any:
+        """Return a time of a row, or None."""
+        convert = self.decoders.get(ColumnKind.TIME)
+        return value if value is None or convert is None else convert(value)
+
     def decode_id(self, value: Any) -> UUID:
         """Return the UUID of a value that the driver returned."""
         convert = self.decoders.get(ColumnKind.UUID)

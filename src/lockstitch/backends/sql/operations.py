@@ -258,6 +258,11 @@ def choosing(dialect: Dialect, claim_request: ClaimRequest, spare: int = 0) -> S
         claim_request = claim_request._replace(limits=limits).limited_to(held, ready)
     if claim_request.agents is not None and not claim_request.agents:
         return None
+    return choice(dialect, claim_request, spare)
+
+
+def choice(dialect: Dialect, claim_request: ClaimRequest, spare: int = 0) -> Statement:
+    """Return the statement that selects and claims ready threads, without regard to limits."""
     if claim_request.suspects:
         return _suspect(dialect, claim_request)
     parameters: dict[str, Any] = {
@@ -296,6 +301,18 @@ def _suspect(dialect: Dialect, claim_request: ClaimRequest) -> Statement:
         parameters["project"] = claim_request.project
     alone = "true" if claim_request.alone else "false"
     return dialect.statement("claim_suspect", parameters, chosen=chosen, alone=alone, columns=dialect.names(Thread))
+
+
+def seconds_until_ready(dialect: Dialect, agents: Sequence[str], project: str | None) -> Script[float | None]:
+    """Return the seconds until a thread of these agents may be ready; None if none waits for a time."""
+    parameters = {"agents": codec.dumps(sorted(set(agents))).decode()}
+    condition = ""
+    if project is not None:
+        parameters["project"] = project
+        condition = f"AND t.project {dialect.words['binary']} = :project"
+    rows = yield dialect.statement("until_ready", parameters, agents=dialect.queries["claim_agents"], project=condition)
+    times = [dialect.decode_time(value) for value in rows[0]]
+    return None if times[0] is None else (times[0] - times[1]).total_seconds()
 
 
 def claimed_threads(dialect: Dialect, claim_request: ClaimRequest, rows: Rows) -> list[Thread]:

@@ -95,6 +95,24 @@ FROM known WHERE known.name IS NOT NULL
 WITH RECURSIVE known (name) AS ({agents})
 SELECT name FROM known WHERE name IS NOT NULL;
 
+-- name: until_ready
+-- The time at which the next thread of these agents may be ready, and the present time. Reads a few rows of each agent: if
+-- it has very many pending threads, one of them counts as ready. Expired timers of all agents count, because a claim of
+-- any worker handles them.
+WITH known (name) AS ({agents})
+SELECT min(ready_at), {now} FROM (
+    SELECT (SELECT CASE WHEN count(*) = 100 THEN {now} ELSE min(first_rows.wake_at) END
+            FROM (SELECT t.wake_at FROM threads t{ready}
+                  WHERE t.status = 'pending' AND coalesce(t.agent, '') = known.name {project} LIMIT 100) AS first_rows)
+           AS ready_at FROM known
+    UNION ALL
+    SELECT (SELECT t.wake_at FROM threads t{due}
+            WHERE t.status = 'waiting' AND t.wake_at IS NOT NULL AND t.wake_at <= {now} ORDER BY t.wake_at LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.wake_at FROM threads t{due}
+            WHERE t.status = 'waiting' AND t.wake_at IS NOT NULL AND t.agent IN (SELECT name FROM known)
+            ORDER BY t.wake_at LIMIT 1)) AS times;
+
 -- name: claim_project
 SELECT known.name, CAST(:project AS text), 1, 0 FROM known WHERE known.name IS NOT NULL
 

@@ -152,7 +152,7 @@ class SqliteBackend:
     async def release(self, worker_id: UUID, *, expired_only: bool = False, cause: EndCause = "stopped") -> list[UUID]:
         return await self._write(lambda: operations.release(self._dialect, worker_id, expired_only, cause))
 
-    async def watch(self) -> AsyncGenerator[ChangeHint, None]:
+    async def watch(self, *, work_only: bool = False) -> AsyncGenerator[ChangeHint, None]:
         """Yield hints. SQLite provides a counter that changes when another connection commits."""
         try:
             async with aclosing(self._hints()) as hints:
@@ -191,6 +191,9 @@ class SqliteBackend:
 
     async def count(self, find: Find[Any]) -> int:
         return await self._reader.run(lambda: operations.count(self._dialect, find), small=_selects_by_key(find))
+
+    async def seconds_until_ready(self, agents: Sequence[str], project: str | None) -> float | None:
+        return await self._reader.run(lambda: operations.seconds_until_ready(self._dialect, agents, project))
 
     async def average_tokens(self, project: str, since: datetime) -> list[ThreadUsage]:
         return await self._reader.run(lambda: reports.average_tokens(self._dialect, project, since))

@@ -1,11 +1,12 @@
 """`ExecutionQueries`: the queries and writes of an executor for the thread that it holds."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from uuid import UUID
 
-from lockstitch.backend import Fields, Find, FullBackend, Receipt, Where
+from lockstitch.backend import WATCHING, WORK_READY, Fields, Find, FullBackend, Receipt, Where
 from lockstitch.model import (
     TERMINAL_STATUSES,
     Clock,
@@ -139,11 +140,22 @@ class ExecutionQueries:
         """True if a limit covers one of these agents."""
         return await self._leases.limited(agents)
 
-    async def next_wake_at(self, agents: Sequence[str]) -> datetime | None:
-        """Return the time at which the next waiting thread of these agents becomes ready, or None."""
-        where = (Where("status", "=", "waiting"), Where("wake_at", "is not null"), Where("agent", "in", agents))
-        threads = await self._backend.find(Find(Thread, where, order=("wake_at",), limit=1))
-        return threads[0].wake_at if threads else None
+    async def seconds_until_ready(self, agents: Sequence[str], project: str | None) -> float | None:
+        """Return the seconds until a thread of these agents may be ready, not above 0 if one may be now; None if none
+        waits for a time."""
+        return await self._backend.seconds_until_ready(agents, project)
+
+    async def ready_hints(self) -> AsyncGenerator[None, None]:
+        """Yield once at the start, and whenever threads may have become ready to be claimed."""
+        async with aclosing(self._backend.watch(work_only=True)) as hints:
+            async for hint in hints:
+                # Threads may have become ready before the watch started, so its start is a hint too.
+                if hint in (WATCHING, WORK_READY):
+                    yield
+
+    async def renew_lease(self) -> None:
+        """Send a heartbeat, unless the heartbeat thread of this process has just sent one."""
+        await self._leases.renew_if_due()
 
     async def ready_agents_except(self, known: Sequence[str], project: str | None) -> set[str]:
         """Return some agents that are not among these and have pending threads."""
