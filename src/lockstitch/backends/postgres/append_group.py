@@ -24,7 +24,7 @@ from lockstitch.errors import OutcomeUnknown
 
 T = TypeVar("T")
 
-AT_ONCE: Final = 4
+AT_ONCE: Final = 8
 """Groups in flight after which further appends wait. The server works on some while this process builds the next."""
 
 LONGEST_WAIT: Final = 0.05
