@@ -110,8 +110,9 @@ async def test_deletes_deltas_of_dead_workers(store: Store) -> None:
     run = store.new_run(head)
     leftover = LiveDelta(thread_id=head.id, run_id=run.id, step_number=1, number=1, text={"text": "left"})
     await store._backend.put([leftover])
-    # Deltas of an earlier holder are deleted when the next holder writes.
-    speaking = LiveTextWriter(store, head)
+    # Deltas of an earlier holder are deleted when the next holder writes. The first holder has none.
+    assert head.fence == 1
+    speaking = LiveTextWriter(store, head.changed(fence=2))
     speaking.on_event(text_event(head, run, "new"))
     async with asyncio.timeout(60):
         while [delta.text["text"] for delta in await stored_deltas(store)] != ["new"]:  # noqa: ASYNC110

@@ -57,7 +57,11 @@ def uptime(clock: Clock) -> float:
 
 
 def format_time(moment: datetime) -> str:
-    """Return a time as ISO 8601 in UTC with microseconds and `Z`. Such texts sort in the order of their times."""
+    """Return a time as ISO 8601 in UTC with microseconds and `Z`. Such texts sort in the order of their times.
+
+    Args:
+        moment: A time with a time zone.
+    """
     utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
     try:
         # orjson takes a third of the time of `isoformat`. It omits microseconds that are zero.
