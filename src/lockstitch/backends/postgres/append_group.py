@@ -28,7 +28,7 @@ AT_ONCE: Final = 8
 """Groups in flight after which further appends wait. The server works on some while this process builds the next."""
 
 LONGEST_WAIT: Final = 0.05
-"""Seconds after which waiting appends are sent in any case, so that a slow group delays no other for longer."""
+"""Seconds after which waiting appends are always sent, so that a slow group delays other appends no longer."""
 
 MANY: Final = 50
 """Maximum number of appends in a group."""

@@ -34,7 +34,7 @@ from lockstitch.integrations.spans.share import STRETCH, Share
 from lockstitch.integrations.spans.span import Attachment, Item, SpanData, SpanFeedback, TraceSource, is_root
 from lockstitch.store.writes.mirrors import Encoder
 
-ITEMS: Final = 2_000
+ITEMS: Final = 500
 """Maximum number of spans of a part."""
 ITEMS_BYTES: Final = 2 << 20
 """Maximum bytes of content of a part. A single larger span is still a part."""
@@ -289,7 +289,7 @@ def main() -> None:
     logging.getLogger("lockstitch").addHandler(log)
     # Spans are trees. Searching thousands of them for cycles takes a tenth of the time.
     gc.freeze()
-    gc.set_threshold(200_000)
+    gc.set_threshold(50_000)
     _write(parts, pickle.dumps("ready"))
     while (content := _read(requests)) is not None:
         _answer(pickle.loads(content), requests, parts, log)
