@@ -8,7 +8,7 @@ import pytest
 
 from lockstitch.backend import Commit, Find, ThreadEdit
 from lockstitch.backends.postgres.backend import PostgresBackend
-from lockstitch.backends.postgres.pool import PATIENCE
+from lockstitch.backends.postgres.pool import PATIENCE, Pool, parse
 from lockstitch.errors import OutcomeUnknown, StoreUnreachable
 from lockstitch.model import SystemClock, Thread
 from tests.backends.postgres.until import until
@@ -158,6 +158,27 @@ async def test_append_raises_outcome_unknown_when_session_is_terminated(
             await append
     assert await head_of(postgres, thread) == thread
     assert (await grown(postgres, thread, said("y"))).position == 1
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_cancellation_is_kept_when_connection_arrives_at_same_moment(steps: int, postgres_url: str) -> None:
+    pool = Pool(parse(option(postgres_url, "pool=1")))
+    inner = await pool._open()
+    connection = await inner.getconn()
+    borrowing = asyncio.create_task(pool.borrow())
+    while not inner.get_stats()["requests_waiting"]:
+        await asyncio.sleep(0)
+    await inner.putconn(connection)
+    # The connection passes through several callbacks of the event loop. A cancellation can arrive between any two.
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    cancelled = borrowing.cancel()
+    await asyncio.wait([borrowing])
+    assert borrowing.cancelled() == cancelled
+    if not cancelled:
+        await pool.return_connection(borrowing.result())
+    await pool.return_connection(await pool.borrow())
+    await pool.close()
 
 
 async def test_deadlocks_are_retried(postgres: PostgresBackend) -> None:

@@ -236,7 +236,14 @@ class Pool:
 
     @staticmethod
     async def _lent(pool: AsyncConnectionPool[Connection]) -> Connection:
+        task = asyncio.current_task()
+        cancels = task.cancelling() if task else 0
         connection = await pool.getconn()
+        if task and task.cancelling() > cancels:
+            # The inner pool uses asyncio.wait_for, which loses a cancellation on Python 3.11 if the connection arrives
+            # at the same moment. The task would run on, and a caller that waits for its end would wait forever.
+            await pool.putconn(connection)
+            raise asyncio.CancelledError
         connection.lent_until = time.monotonic() + LOAN
         return connection
 
