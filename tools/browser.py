@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Final
 
 VARIABLE: Final = "LOCKSTITCH_CHROMIUM"
-NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+HEADLESS: Final = "chromium-headless-shell"
+"""The same engine without a window. The page tests take a third less time with it."""
+HEADLESS_PROGRAM: Final = Path("/usr/lib/chromium/chromium-headless-shell")
+"""The command of Debian is a script that starts this program as a child. A signal to the script does not end it."""
+NAMES: Final = (HEADLESS, "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 OS_RELEASE: Final = Path("/etc/os-release")
 
 _ADVICE: Final = f"install Chromium (Debian: apt-get install chromium) or set {VARIABLE} to the path of one."
@@ -37,7 +41,8 @@ def find() -> str | None:
         if path is None:
             raise NoBrowser(f"{VARIABLE} is {chosen}, which is not a program: name another or unset it.")
         return path
-    return next(filter(None, map(shutil.which, NAMES)), None) or _downloaded()
+    path = next(filter(None, map(shutil.which, NAMES)), None) or _downloaded()
+    return str(HEADLESS_PROGRAM) if path and Path(path).name == HEADLESS and HEADLESS_PROGRAM.exists() else path
 
 
 def ensure() -> str:
@@ -70,13 +75,13 @@ def _install() -> None:
     if _is_debian() and os.geteuid() == 0 and shutil.which("apt-get"):
         print("Chromium is missing. Installing it with apt-get.", file=sys.stderr, flush=True)
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (
-            ("apt-get", "update"),
-            ("apt-get", "install", "--yes", "--no-install-recommends", "chromium", "fonts-dejavu-core"),
-        ):
-            subprocess.run(command, env=environment, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=False)
-        if find() is not None:
-            return
+        install = ("apt-get", "install", "--yes", "--no-install-recommends", "fonts-dejavu-core")
+        # Not every release of Debian has the first package.
+        for commands in ((("apt-get", "update"), (*install, HEADLESS)), ((*install, "chromium"),)):
+            for command in commands:
+                subprocess.run(command, env=environment, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=False)
+            if find() is not None:
+                return
     print("Chromium is missing. Downloading the one of Playwright.", file=sys.stderr, flush=True)
     download = (sys.executable, "-m", "playwright", "install", "chromium")
     subprocess.run(download, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=False)

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only folder on PATH. Playwright has downloaded nothing, and its download server refuses connections."""
+    monkeypatch.setattr(browser, "HEADLESS_PROGRAM", tmp_path / "lib" / browser.HEADLESS)
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -37,13 +38,13 @@ def pretend_to_be(monkeypatch: pytest.MonkeyPatch, folder: Path, system: str, us
     monkeypatch.setattr(os, "geteuid", lambda: user)
 
 
-def fake_apt_get(programs: Path, log: Path) -> None:
-    """An apt-get that writes its arguments to a log and installs a chromium that starts."""
-    chromium = programs / "chromium"
+def fake_apt_get(programs: Path, log: Path, package: str = "chromium") -> None:
+    """An apt-get that writes its arguments to a log and has one package: a browser that starts."""
+    program = programs / package
     write_program(
         programs / "apt-get",
         f'echo "$@" >> {log}\n'
-        f'case "$*" in *install*chromium*) echo "#!/bin/sh" > {chromium}; /bin/chmod 755 {chromium};; esac',
+        f'case "$*" in *install*" {package}") echo "#!/bin/sh" > {program}; /bin/chmod 755 {program};; esac',
     )
 
 
@@ -66,15 +67,29 @@ def test_rejects_environment_variable_that_names_no_program(programs: Path, monk
         browser.ensure()
 
 
+@pytest.mark.parametrize(("package", "attempts"), [(browser.HEADLESS, 1), ("chromium", 2)])
 def test_installs_with_apt_get_on_debian_as_root(
-    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    package: str, attempts: int, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_to_be(monkeypatch, tmp_path, "debian", user=0)
-    fake_apt_get(programs, tmp_path / "log")
-    assert browser.ensure() == str(programs / "chromium")
-    update, install = (tmp_path / "log").read_text().splitlines()
+    fake_apt_get(programs, tmp_path / "log", package)
+    assert browser.ensure() == str(programs / package)
+    update, *installs = (tmp_path / "log").read_text().splitlines()
     assert update == "update"
-    assert install.split()[:2] == ["install", "--yes"]
+    assert [install.split()[:2] for install in installs] == [["install", "--yes"]] * attempts
+
+
+def test_prefers_browser_without_a_window(programs: Path) -> None:
+    write_program(programs / "chromium", "exit 0")
+    headless = write_program(programs / browser.HEADLESS, "exit 0")
+    assert browser.ensure() == str(headless)
+
+
+def test_starts_the_program_behind_the_script_of_debian(programs: Path) -> None:
+    write_program(programs / browser.HEADLESS, "exit 1")
+    browser.HEADLESS_PROGRAM.parent.mkdir()
+    write_program(browser.HEADLESS_PROGRAM, "exit 0")
+    assert browser.ensure() == str(browser.HEADLESS_PROGRAM)
 
 
 @pytest.mark.parametrize(("system", "user"), [("debian", 1000), ("ubuntu", 0), ("fedora", 0)])

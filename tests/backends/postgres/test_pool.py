@@ -166,8 +166,7 @@ async def test_cancellation_is_kept_when_connection_arrives_at_same_moment(steps
     inner = await pool._open()
     connection = await inner.getconn()
     borrowing = asyncio.create_task(pool.borrow())
-    while not inner.get_stats()["requests_waiting"]:
-        await asyncio.sleep(0)
+    await until(lambda: inner.get_stats()["requests_waiting"])
     await inner.putconn(connection)
     # The connection passes through several callbacks of the event loop. A cancellation can arrive between any two.
     for _ in range(steps):
