@@ -4,8 +4,10 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from datetime import datetime
 from typing import Any, Final, cast
 from urllib.parse import quote, urlsplit, urlunsplit
+from uuid import UUID
 
 import httpx2
 
@@ -227,3 +229,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in cast("list[Any]", value)]
     return format_time(value) if hasattr(value, "tzinfo") else value
+
+
+def without_none(**values: Any) -> Json:
+    """Return the values that are set, as JSON."""
+    return {name: as_json(value) for name, value in values.items() if value is not None}
+
+
+def as_json(value: Any) -> Any:
+    """Return a value of a request as JSON: times and ids are text."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, UUID) else value

@@ -10,9 +10,10 @@ from types import EllipsisType, TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, Unpack
 from uuid import UUID
 
-from lockstitch.client.client import ActionMethods, Ref, name_of
+from lockstitch.client.action_methods import ActionMethods
 from lockstitch.client.connection import Connection
 from lockstitch.client.models import Matches
+from lockstitch.client.read_methods import Ref, name_of
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import AgentVersion, Json, Message, Run, Stitch, Thread, Token, Worker, parse_time
 from lockstitch.model.statistics import Group, LatencyRow, UsageRow
