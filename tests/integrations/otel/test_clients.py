@@ -96,6 +96,8 @@ EXPECTED = {
     "smolagents_stream": Expected(2, 2, UNCACHED, 0.000486),
     # A manager and two helpers make two calls each. The manager calls both helpers, which have no tool spans.
     "smolagents_team": Expected(6, 7, UNCACHED, 0.001458),
+    # The manager makes two calls and requests both helpers, which make three calls and request four tools each.
+    "smolagents_audit": Expected(8, 11, UNCACHED, 0.001944),
     "smolagents_error": FAILED,
     "traceloop": WEATHER,
     "traceloop_stream": TEXT,
@@ -199,11 +201,30 @@ async def test_arrival_order_makes_no_difference(name: str) -> None:
 
 
 async def test_tool_of_team_answers_request_of_same_agent() -> None:
-    async with imported("smolagents_team") as record:
-        rows = {call.position: call for call in record.of_type("llm_call")}
-        tools = [tool for tool in record.of_type("tool_call") if "id" in tool.data]
-        assert len(tools) == 5
-        assert [rows[tool.reply_to or 0].parent_id for tool in tools] == [tool.parent_id for tool in tools]
+    """In smolagents_audit, each tool runs in a span of the application. The request has a different parent."""
+    for name, number in (("smolagents_team", 5), ("smolagents_audit", 9)):
+        async with imported(name) as record:
+            tools = [tool for tool in record.of_type("tool_call") if "id" in tool.data]
+            calls = {call.position: call for call in record.of_type("llm_call")}
+            assert len(tools) == number
+            assert [_agent(calls[tool.reply_to or 0], record) for tool in tools] == [
+                _agent(tool, record) for tool in tools
+            ]
+
+
+def _agent(stitch: Stitch, record: Record) -> Stitch:
+    """Return the span of the agent that made a call."""
+    by_id = {other.id: other for other in record.stitches}
+    while not str(stitch.data["name"]).endswith(".run"):
+        assert stitch.parent_id is not None
+        stitch = by_id[stitch.parent_id]
+    return stitch
+
+
+async def test_late_ancestors_change_requests_of_tools() -> None:
+    """A client sends a span when it ends, so the ancestors of a tool arrive after it. Here they arrive one by one."""
+    spans = [{**span, "thread_id": "conv-1"} for span in items_of("otel", path_of("smolagents_audit"))]
+    await _same("otel", spans, [[span] for span in spans], [[span] for span in reversed(spans)])
 
 
 @pytest.mark.parametrize("name", ["official_openai", "official_openai_latest"])
@@ -321,5 +342,5 @@ async def test_documented_cells_match_recording(name: str) -> None:
 
 
 def test_every_client_is_documented() -> None:
-    clients = {re.sub(r"_(stream|error|embed|team|latest|chat)$", "", name) for name in NAMES}
+    clients = {re.sub(r"_(stream|error|embed|team|audit|latest|chat)$", "", name) for name in NAMES}
     assert clients <= TABLE.keys()

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from lockstitch.integrations.spans.rows import (
     MirrorIds,
@@ -26,6 +27,7 @@ from lockstitch.integrations.spans.tool_matches import (
     NAMELESS,
     Request,
     Span,
+    SpanTree,
     deal,
     is_guessed,
     match,
@@ -55,7 +57,9 @@ class ToolCallIndex:
         now: datetime,
         stitches: Sequence[Stitch],
         callback: Callable[[SpanData], SpanFacts],
-        recompute: Collection[str] = (),
+        recompute: Collection[str],
+        relinked: Collection[str],
+        tree: SpanTree,
     ) -> None:
         self._names = names
         self._run = run
@@ -64,7 +68,9 @@ class ToolCallIndex:
         self._recompute = recompute
         self._requests: dict[str, list[Request]] = defaultdict(list)
         self._spans: dict[str, list[Span]] = defaultdict(list)
-        self._touched: set[str] = set()
+        self._responses = tree.responses
+        self._parents = dict(tree.parents)
+        self._touched = set(relinked)
         self._guessed: set[str] = set()
         """Names of new spans without a call id."""
         self._facts_by_span: dict[str, SpanFacts] = {}
@@ -85,13 +91,14 @@ class ToolCallIndex:
             order = (parse_time(asked_at), "")
             name = str(stitch.data.get("asked_name") or stitch.name or "")
             under = str(stitch.data.get("asked_under") or "")
-            request = Request(stitch.reply_to, index, call_id, name, asked_at, order, stitch, parent_id=under)
+            near = self._responses.get(stitch.reply_to) or (UUID(under) if under else None)
+            request = Request(stitch.reply_to, index, call_id, name, asked_at, order, stitch, None, under, near)
             self._requests[call_id].append(request)
             self._placed[stitch.reply_to, index] = request
         if "id" in stitch.data:
             piece: Any = stitch.data
             span_name = stitch.name if is_guessed(stitch) else None
-            span = Span(piece, at_of(stitch), stitch, call_id, span_name, request, str(stitch.parent_id or ""))
+            span = Span(piece, at_of(stitch), stitch, call_id, span_name, request, stitch.parent_id)
             self._spans[call_id].append(span)
             if request is not None:
                 request.span = span
@@ -100,18 +107,20 @@ class ToolCallIndex:
 
     def ask(self, response: SpanRow) -> None:
         """Add the requests of a new or changed response."""
+        under = str(response.values["parent_id"])
+        self._parents[response.id] = response.values["parent_id"]
         for index, (call_id, name) in enumerate(requested_calls(response.values["message"], response.id)):
             self._touched.add(call_id)
             asked_at, order = format_time(response.at), (*response.order, index)
-            under = str(response.values["parent_id"])
             request = self._placed.get((response.position or 0, index))
             if request is not None and request.call_id == call_id:
                 request.response, request.name, request.requested_at = response, name, asked_at
-                request.parent_id = under
+                request.asked_under, request.parent_id = under, response.id
                 continue
             if request is not None:
                 self._drop(request)
-            self._requests[call_id].append(Request(response, index, call_id, name, asked_at, order, parent_id=under))
+            request = Request(response, index, call_id, name, asked_at, order, None, None, under, response.id)
+            self._requests[call_id].append(request)
 
     def remove_request(self, response: Stitch) -> None:
         """Drop the requests of a response that is now a duplicate of another model call."""
@@ -137,10 +146,12 @@ class ToolCallIndex:
         self._facts_by_span[span["id"]] = facts
         if old is not None and old.type == "tool_call":
             self._forget(old)
-        parent = span.get("parent_id")
-        parent_id = str(self._names.span(parent) if parent else self._run.id)
         at = start_time(span, self._now)
-        self._spans[call_id].append(Span(span, at, old, call_id, name, parent_id=parent_id))
+        self._spans[call_id].append(Span(span, at, old, call_id, name, None, self._parent_of(span)))
+
+    def _parent_of(self, span: SpanData) -> UUID:
+        parent = span.get("parent_id")
+        return self._names.span(parent) if parent else self._run.id
 
     def _forget(self, old: Stitch) -> None:
         """Remove the stored version of a span, because new data of it arrived."""
@@ -157,13 +168,17 @@ class ToolCallIndex:
             self._mentions.append(mention)
             self._touched.update(call_id for result in mention.results if (call_id := part(result.call_id)))
 
-    def rows(self, remembered: Iterable[MentionedResult] = ()) -> list[SpanRow]:
+    def rows(self, arrived: Iterable[SpanData], remembered: Iterable[MentionedResult] = ()) -> list[SpanRow]:
         """Return the rows of all affected calls.
 
-        `remembered` are mentions in stored messages. They matter for calls that are computed again.
+        `arrived` are all spans with new data. `remembered` are mentions in stored messages. They matter for calls that
+        are computed again.
         """
+        if self._touched:
+            self._parents.update((self._names.span(span["id"]), self._parent_of(span)) for span in arrived)
         for call_id in self._touched:
-            match(self._requests.get(call_id, ()), [span for span in self._spans.get(call_id, ()) if not span.name])
+            spans = [span for span in self._spans.get(call_id, ()) if not span.name]
+            match(self._requests.get(call_id, ()), spans, self._parents)
         self._guess()
         rows = {call_id: self._call_rows(call_id) for call_id in sorted(self._touched)}
         for at, span_id, results in remembered:
@@ -190,7 +205,7 @@ class ToolCallIndex:
             if request.name in spans and (request.span is None or request.span.name):
                 free[request.name].append(request)
         for name, matches in spans.items():
-            for span in deal(free[name], matches):
+            for span in deal(free[name], matches, self._parents):
                 self._move(span)
 
     def _move(self, span: Span) -> None:
@@ -239,8 +254,7 @@ class ToolCallIndex:
     def _span_row(self, call_id: str, span: Span) -> SpanRow:
         piece, request = stored_span_data(span.data), span.request
         before = request.own_row if request is not None else None
-        parent = piece.get("parent_id")
-        parent_id = self._names.span(parent) if parent else self._run.id
+        parent_id = self._parent_of(piece)
         row = new_row(piece, self._names.span(piece["id"]), self._run, parent_id, span.row or before, self._now)
         facts = self._facts_by_span.get(piece["id"])
         if facts is None and call_id in self._recompute:
@@ -266,7 +280,7 @@ class ToolCallIndex:
             data["by_name"] = True
         if request is not None:
             _set_request(row, request)
-            data["asked_at"], data["asked_under"] = request.requested_at, request.parent_id
+            data["asked_at"], data["asked_under"] = request.requested_at, request.asked_under
             if request.name != values["name"]:
                 data["asked_name"] = request.name
         if isinstance(args, dict) and args != piece.get("inputs"):
@@ -285,7 +299,7 @@ class ToolCallIndex:
         row = new_row({}, row_id, self._run, owner, old, self._now)
         row.values |= {"type": "tool_call", "call_id": call_id, "name": request.name, "status": None}
         row.values["at"] = parse_time(request.requested_at)
-        row.values["data"] = {"asked_at": request.requested_at, "asked_under": request.parent_id}
+        row.values["data"] = {"asked_at": request.requested_at, "asked_under": request.asked_under}
         row.order = request.order
         if old is not None and call_id not in self._recompute:
             _keep_mentioned_result(row, old, {})

@@ -1,14 +1,15 @@
 """Matching of tool spans to the requests they answer, among all known spans of a trace.
 
-Spans with a call id come first: each takes the last request with that id before it. Spans without a call id take the
-remaining requests: each takes the last request with its name before it. Agents of a team run at the same time and may
-use the same ids and names. So a span first takes a request whose response has the same parent span. Otherwise only
-times decide, so the result does not depend on which spans arrived and which were stored.
+Spans with a call id come first: each takes a request with that id. Spans without a call id take the remaining requests
+with their names. Agents of a team run at the same time and may use the same ids and names. So a span first takes a
+request whose response has the nearest common ancestor. Of several such requests it takes the last one before it. The
+result does not depend on which spans arrived and which were stored.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from heapq import heapify, heappop, heappush
 from typing import Any, Final
 from uuid import UUID
 
@@ -17,6 +18,18 @@ from lockstitch.integrations.spans.span import SpanData, SpanFacts
 from lockstitch.model import Json, Stitch, format_time, parse_time, tool_uses
 
 NAMELESS: Final = "tool"
+
+Parents = Mapping[UUID, UUID]
+"""The parent of each known row of a trace. The run is the parent of rows without a parent span, or is not a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanTree:
+    """The structure of the stored rows of a trace."""
+
+    parents: Parents = field(default_factory=dict[UUID, UUID])
+    responses: Mapping[int, UUID] = field(default_factory=dict[int, UUID])
+    """The rows of model calls, by position."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,8 +46,10 @@ class Request:
     """The place of the call's row in the log."""
     row: Stitch | None = None
     span: "Span | None" = None
-    parent_id: str = ""
-    """The row of the parent span of the response. "" if it is unknown."""
+    asked_under: str = ""
+    """The row of the parent span of the response."""
+    parent_id: UUID | None = None
+    """The row of the response, or of its parent span. None if both are unknown."""
 
     @property
     def turn(self) -> tuple[str, int, str]:
@@ -63,7 +78,7 @@ class Span:
     name: str | None = None
     """The name of the tool, if the span has no call id."""
     request: Request | None = None
-    parent_id: str = ""
+    parent_id: UUID | None = None
     """The row of the parent span."""
 
     @property
@@ -71,71 +86,110 @@ class Span:
         return self.at, self.data["id"]
 
 
-def match(requests: Sequence[Request], spans: Sequence[Span]) -> None:
-    """Match each span with the last free request before it. If clocks differ, take the first free request."""
+def match(requests: Sequence[Request], spans: Sequence[Span], parents: Parents) -> None:
+    """Match the spans and the requests of one call id. If clocks differ, a span takes the first free request."""
     requests = sorted(requests, key=lambda request: request.turn)
+    spans = sorted(spans, key=lambda span: span.turn)
+    _match(requests, spans, parents)
+    free = [request for request in requests if request.span is None]
+    for request, span in zip(free, [span for span in spans if span.request is None], strict=False):
+        request.span, span.request = span, request
+
+
+def deal(requests: Sequence[Request], spans: Sequence[Span], parents: Parents) -> list[Span]:
+    """Match the spans and the requests of one name. Return the spans that got another call."""
+    spans = sorted(spans, key=lambda span: span.turn)
+    earlier = [span.request for span in spans]
+    _match(sorted(requests, key=lambda request: request.turn_by_name), spans, parents)
+    return [span for span, request in zip(spans, earlier, strict=True) if span.request is not request or _moves(span)]
+
+
+def _moves(span: Span) -> bool:
+    return span.call_id != (span.request.call_id if span.request is not None else without_call(span.data))
+
+
+def _match(requests: Sequence[Request], spans: Sequence[Span], parents: Parents) -> None:
+    """Match each span with the last free request before it, among those with the nearest common ancestor.
+
+    Both are sorted by time.
+    """
     for request in requests:
         request.span = None
-    remaining = sorted(spans, key=lambda span: span.turn)
-    for span in remaining:
+    for span in spans:
         span.request = None
-    for near in (True, False):
-        for span in [span for span in remaining if span.request is None]:
-            free = [request for request in requests if request.span is None and (not near or _is_near(request, span))]
-            before = [request for request in free if request.requested_at <= format_time(span.at)]
-            if before or (free and not near):
-                chosen = before[-1] if before else free[0]
-                chosen.span, span.request = span, chosen
+    if len(requests) <= 1 and len(spans) <= 1:
+        _last_before(requests, spans)
+        return
+    for some_requests, some_spans in _families(requests, spans, parents):
+        _last_before(some_requests, some_spans)
 
 
-def deal(requests: Sequence[Request], spans: Sequence[Span]) -> list[Span]:
-    """Match each span with the last free request before it. Return the spans that got another call."""
-    requests = sorted(requests, key=lambda request: request.turn_by_name)
-    for request in requests:
-        request.span = None
-    ordered = sorted(spans, key=lambda span: span.turn)
-    chosen: dict[int, Request] = {}
-    by_parent: dict[str, tuple[list[Request], list[Span]]] = {}
-    for request in requests:
-        by_parent.setdefault(request.parent_id, ([], []))[0].append(request)
-    for span in ordered:
-        if span.parent_id in by_parent:
-            by_parent[span.parent_id][1].append(span)
-    for parent_id, (near, below) in by_parent.items():
-        if parent_id:
-            chosen |= _last_before(near, below)
-    taken = {id(request) for request in chosen.values()}
-    rest = [request for request in requests if id(request) not in taken]
-    chosen |= _last_before(rest, [span for span in ordered if id(span) not in chosen])
-    moved: list[Span] = []
-    for span in ordered:
-        request = chosen.get(id(span))
-        if request is not None:
-            request.span = span
-        call_id = request.call_id if request is not None else without_call(span.data)
-        if request is not span.request or call_id != span.call_id:
-            span.request = request
-            moved.append(span)
-    return moved
+def _families(
+    requests: Sequence[Request], spans: Sequence[Span], parents: Parents
+) -> Iterator[tuple[list[Request], list[Span]]]:
+    """Yield the free requests and spans below each of their common ancestors. The most distant one is the trace.
+
+    An ancestor comes after all ancestors below it. Requests and spans keep their order.
+    """
+    places: dict[UUID | None, tuple[list[int], list[int]]] = {}
+    for side, items in enumerate((requests, spans)):
+        for number, item in enumerate(items):
+            places.setdefault(item.parent_id, ([], []))[side].append(number)
+    above = _chains(places, parents)
+    queue = [(-depth, row) for row, (depth, _) in above.items() if row in places]
+    heapify(queue)
+    while queue:
+        _, row = heappop(queue)
+        below = places.pop(row)
+        if all(below):
+            yield [requests[number] for number in sorted(below[0])], [spans[number] for number in sorted(below[1])]
+            below = (
+                [number for number in below[0] if requests[number].span is None],
+                [number for number in below[1] if spans[number].request is None],
+            )
+        if row is not None and any(below):
+            parent = above[row][1]
+            if parent in places:
+                for numbers, others in zip(places[parent], below, strict=True):
+                    numbers += others
+            else:
+                places[parent] = below
+                heappush(queue, (-above[parent][0], parent))
 
 
-def _is_near(request: Request, span: Span) -> bool:
-    return bool(span.parent_id) and request.parent_id == span.parent_id
+def _chains(rows: Iterable[UUID | None], parents: Parents) -> dict[UUID | None, tuple[int, UUID | None]]:
+    """Return the depth and the parent of these rows and of all their ancestors. None is the trace, at depth 0.
+
+    A row without a known parent, and each row of a cycle, is directly below the trace.
+    """
+    chains: dict[UUID | None, tuple[int, UUID | None]] = {None: (0, None)}
+    for row in rows:
+        path: dict[UUID | None, int] = {}
+        while row not in chains and row not in path:
+            path[row] = len(path)
+            row = parents.get(row) if row is not None else None
+        first = path.get(row, len(path))
+        upwards = list(path)
+        for member in upwards[first:]:
+            chains[member] = (1, None)
+        for member in reversed(upwards[:first]):
+            parent = parents.get(member) if member is not None else None
+            chains[member] = (chains[parent][0] + 1, parent)
+    return chains
 
 
-def _last_before(requests: Sequence[Request], spans: Sequence[Span]) -> dict[int, Request]:
-    """Return the last free request before each span, by the identity of the span. Both are sorted by time."""
+def _last_before(requests: Sequence[Request], spans: Sequence[Span]) -> None:
+    """Match each span with the last free request before it. Both are sorted by time."""
     before: list[Request] = []
     requested = 0
-    chosen: dict[int, Request] = {}
     for span in spans:
         at = format_time(span.at)
         while requested < len(requests) and requests[requested].requested_at <= at:
             before.append(requests[requested])
             requested += 1
         if before:
-            chosen[id(span)] = before.pop()
-    return chosen
+            span.request = before.pop()
+            span.request.span = span
 
 
 def requested_calls(message: Json | None, response_id: UUID) -> list[tuple[str, str]]:

@@ -28,6 +28,7 @@ from lockstitch.integrations.spans.rows import (
 )
 from lockstitch.integrations.spans.span import Generation, SpanData, SpanFacts, TraceSource, is_root
 from lockstitch.integrations.spans.tool_calls import MentionedResult, ToolCallIndex
+from lockstitch.integrations.spans.tool_matches import SpanTree
 from lockstitch.model import TERMINAL_STATUSES, Json, Run, Stitch, answer_of, format_time, new_id, parse_time
 from lockstitch.model.run import RunStatus
 
@@ -51,6 +52,10 @@ class StoredTrace:
     """Results mentioned by stored spans that started then or later and have no new data."""
     recompute: frozenset[str] = frozenset()
     """Ids of calls with mentioned results to assign again. `mentions` contains all their mentions."""
+    relinked: frozenset[str] = frozenset()
+    """Ids of calls whose spans have a new ancestor, so that they can match other requests."""
+    tree: SpanTree = field(default_factory=SpanTree)
+    """The structure of the stored rows. Empty if it does not matter."""
     calls: Sequence[Stitch] | None = None
     """All model calls and other counted spans of the trace, if the totals must be computed again."""
 
@@ -77,7 +82,14 @@ class TraceBuilder:
         self._now = now
         self._rows: list[SpanRow] = []
         self._calls = ToolCallIndex(
-            names, stored_trace.run, now, stored_trace.tools, trace_source.facts, stored_trace.recompute
+            names,
+            stored_trace.run,
+            now,
+            stored_trace.tools,
+            trace_source.facts,
+            stored_trace.recompute,
+            stored_trace.relinked,
+            stored_trace.tree,
         )
         self._root: NewSpan | None = None
         """The span with new data that the run shows as its root."""
@@ -88,7 +100,7 @@ class TraceBuilder:
         for new_span in ordered:
             self._take(new_span)
         self._root = self._root or self._substitute(ordered)
-        rows = [*self._rows, *self._calls.rows(self._known.mentions)]
+        rows = [*self._rows, *self._calls.rows((new_span.data for new_span in ordered), self._known.mentions)]
         places = {stitch.position for stitch in vanished}
         rows += [SpanRow(_remaining_values(stitch, places), (), stitch) for stitch in vanished]
         rows += self._unrequested({stitch.position for stitch in vanished if stitch.type == "llm_call"})

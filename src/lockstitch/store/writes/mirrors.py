@@ -13,6 +13,7 @@ from uuid import UUID
 
 from lockstitch.backend import Commit, Encoder, Fields, Find, FullBackend, ThreadChange, Where
 from lockstitch.model import Blob, BlobUse, Feedback, File, MirroredModelCall, Record, Run, ShareLink, Stitch, Thread
+from lockstitch.model.statistics import StitchOutline
 
 R = TypeVar("R", bound=Record)
 
@@ -81,10 +82,16 @@ class MirrorStore:
                 stitches |= {stitch.id: stitch for stitch in await self._backend.find(Find(Stitch, where))}
         return sorted(stitches.values(), key=lambda stitch: stitch.position)
 
-    async def tools_since(self, run_id: UUID, names: Iterable[str], since: datetime) -> list[Stitch]:
-        """Return the tool calls of a run with one of these names that started at this time or later."""
-        where = [Where("run_id", "=", run_id), Where("type", "=", "tool_call"), Where("name", "in", sorted(names))]
-        return await self._backend.find(Find(Stitch, [*where, Where("at", ">=", since)]))
+    async def tools_since(self, run_id: UUID, since: datetime, names: Iterable[str] | None = None) -> list[Stitch]:
+        """Return the tool calls of a run that started at this time or later, with one of these names."""
+        where = [Where("run_id", "=", run_id), Where("type", "=", "tool_call"), Where("at", ">=", since)]
+        if names is not None:
+            where.append(Where("name", "in", sorted(names)))
+        return await self._backend.find(Find(Stitch, where))
+
+    async def outline(self, run_id: UUID) -> list[StitchOutline]:
+        """Return the stitches of a run without their content, in the order of their positions."""
+        return await self._backend.outline(run_id)
 
     async def model_calls(self, run_id: UUID) -> list[Stitch]:
         """Return the model calls of a run, by start time, and then its other spans with token counts."""
