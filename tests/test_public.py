@@ -116,6 +116,7 @@ NAMES = [
 
 EXT_NAMES = [
     "TERMINAL_STATUSES",
+    "AnyOf",
     "Chunk",
     "CompactionInput",
     "CompactionResult",

@@ -36,6 +36,11 @@ class SyncStoreOverrides(SyncStore):
         view._store = self._store.in_project(project)
         return view
 
+    def in_namespace(self, namespace: str) -> SyncStore:
+        view = copy(self)
+        view._store = self._store.in_namespace(namespace)
+        return view
+
     @contextmanager
     def lens(self, name: str) -> Generator[Any, None, None]:
         opened = open_lens(self._store, name, blocking=True)

@@ -99,7 +99,9 @@ class Receipt(NamedTuple):
 class Commit(NamedTuple):
     """One transaction.
 
-    The backend applies `superseded`, `deleted_threads` and `new_threads`, then `steps`, `webhook_events` and `records`.
+    The backend applies `superseded`, `deleted_threads` and `new_threads`, then `steps` and `webhook_events`, then
+    `deleted_records`, `new_records`, `default_records` and `records`.
+
     All writers use the same order of steps: descendants before ancestors, then by id. Thus two commits cannot deadlock.
     The caller must sort the steps.
     """
@@ -116,6 +118,12 @@ class Commit(NamedTuple):
 
     With `superseded`, also the side records of the written threads.
     """
+    new_records: Sequence[Record] = ()
+    """Records of an application that must not exist. Raises `Conflict` if one does."""
+    default_records: Sequence[Record] = ()
+    """Records of an application. A record is not written if one with the same key exists."""
+    deleted_records: "Sequence[Find[Any]]" = ()
+    """Selections of records of an application to delete."""
     deleted_threads: Sequence[UUID] = ()
     """Threads to delete as by `delete`, with everything that belongs to them. Raises `ThreadBusy` if one is held."""
     superseded: Sequence[ThreadChange] = ()
@@ -129,21 +137,48 @@ class Commit(NamedTuple):
     @property
     def is_record_only(self) -> bool:
         """True if the commit contains no records of an application and deletes nothing."""
-        return not self.records and not self.deleted_threads and not self.superseded
+        records = self.records or self.new_records or self.default_records or self.deleted_records
+        return not records and not self.deleted_threads and not self.superseded
 
 
 class Where(NamedTuple):
-    """One condition on a field. Several conditions are joined by AND.
+    """One condition on a field. Several conditions are joined by AND. See `AnyOf` for OR.
 
     `like` compares the text of an id with a pattern: `_` is any character, `%` any text. It reads all rows.
     """
 
-    field: str
-    """Name of the field."""
+    field: str | tuple[str, ...]
+    """Name of the field. Several names: their values together are one of those in `value`; only for `in`."""
     operator: Literal["=", "!=", "<", "<=", ">", ">=", "in", "like", "is null", "is not null"]
     """Comparison of the field with the value."""
     value: Any = None
-    """The value; a list for `in`."""
+    """The value; a list for `in`. With several fields, a list of tuples."""
+    path: tuple[str, ...] = ()
+    """Keys that lead from a JSON field to the compared value, which must be text, a number or a boolean.
+
+    A value of another type is not equal, and it is neither smaller nor greater. A missing value is null, and so is JSON
+    null. Text is compared by code points.
+    """
+
+
+class AnyOf(NamedTuple):
+    """Conditions of which at least one is met: `AnyOf([Where(…), (Where(…), Where(…))])`."""
+
+    alternatives: "Sequence[Condition | Sequence[Condition]]"
+    """Conditions, or sequences of conditions that are joined by AND. Without alternatives, nothing matches."""
+
+
+Condition = Where | AnyOf
+"""A condition of a selection."""
+
+
+def conditions_on(find: "Find[Any]", field: str) -> "list[Where]":
+    """Return the conditions on a field, without those on parts of its JSON. All of them must be met."""
+    return [
+        condition
+        for condition in find.where
+        if isinstance(condition, Where) and condition.field == field and not condition.path
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +191,7 @@ class Find(Generic[R]):
     """
 
     kind: type[R]
-    where: Sequence[Where] = ()
+    where: Sequence[Condition] = ()
     order: Sequence[str] = ()
     after: Sequence[Any] | None = None
     limit: int | None = None
@@ -398,28 +433,6 @@ class JoinsTransactions(Protocol):
         ...
 
 
-@runtime_checkable
-class SupportsExtensions(Protocol):
-    """Optional interface of SQL backends: tables of applications."""
-
-    async def extend(self, extension: Extension) -> None:
-        """Create the tables of an extension, or migrate them to its version. Two processes may call it at once."""
-        ...
-
-    async def extensions(self) -> list[str]:
-        """Return the names of the extensions in the store."""
-        ...
-
-    async def run_query(
-        self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
-    ) -> list[Any]:
-        """Return the rows of a named query of an extension, as tuples or as records of the class `into`.
-
-        With `into`, the columns of the class replace `{columns}` in the query. A query that writes is one transaction.
-        """
-        ...
-
-
 Encoder = Callable[[Commit, Sequence[Record]], Any]
 """Returns the rows of a commit in the form that a backend writes, or None if the commit does more than create threads.
 
@@ -437,7 +450,7 @@ class HasVersion(Protocol):
 
 
 class FullBackend(Backend, Reports, Protocol):
-    """A complete backend: both contracts, and SQL if it supports it."""
+    """A complete backend: both contracts, tables of applications, and SQL if it supports it."""
 
     archive_encoding: Literal["gzip", "none"]
 
@@ -448,6 +461,27 @@ class FullBackend(Backend, Reports, Protocol):
         """Write new threads that `encode` returned, all or none.
 
         Raises `Conflict` if a thread, a run or a stitch with one of their ids exists.
+        """
+        ...
+
+    async def extend(self, extension: Extension) -> None:
+        """Create the tables of an extension, or migrate them to its version. Two processes may call it at once.
+
+        Raises `Refused` if the extension needs SQL and the backend has none.
+        """
+        ...
+
+    async def extensions(self) -> list[str]:
+        """Return the names of the extensions in the store."""
+        ...
+
+    async def run_query(
+        self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
+    ) -> list[Any]:
+        """Return the rows of a named query of an extension, as tuples or as records of the class `into`.
+
+        With `into`, the columns of the class replace `{columns}` in the query. A query that writes is one transaction.
+        Raises `Refused` if the backend has no SQL.
         """
         ...
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from lockstitch.model.record import Count, Json, Number, Record, Text, Time
     from lockstitch.model.side_records import Name
     from lockstitch.model.thread import TERMINAL_STATUSES
-    from lockstitch.store import Where
+    from lockstitch.store import AnyOf, Where
 
 _MODULES = {
     "agents.compactors.strategies": (
@@ -75,7 +75,7 @@ _MODULES = {
     "model.record": ("Count", "Json", "Number", "Record", "Text", "Time"),
     "model.side_records": ("Name",),
     "model.thread": ("TERMINAL_STATUSES",),
-    "store": ("Where",),
+    "store": ("AnyOf", "Where"),
 }
 
 _PLACES = {name: (module, name) for module, names in _MODULES.items() for name in names} | {
@@ -86,6 +86,7 @@ _PLACES = {name: (module, name) for module, names in _MODULES.items() for name i
 
 __all__ = [
     "TERMINAL_STATUSES",
+    "AnyOf",
     "Chunk",
     "CompactionInput",
     "CompactionResult",

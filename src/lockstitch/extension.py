@@ -66,6 +66,12 @@ class Extension:
         """
         return {**_queries(self.package, ""), **_queries(self.package, dialect)}
 
+    @property
+    def needs_sql(self) -> bool:
+        """True if it has queries, or tables with keys that the database generates. The file backend has neither."""
+        generates = any(kind.generated for kind in self.kinds)
+        return generates or any(self.queries(dialect) for dialect in ("sqlite", "postgres"))
+
     def lens(self, name: str, dialect: str) -> str:
         """Return the SQL that the extension adds to a lens, or an empty text.
 

@@ -5,7 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from lockstitch.backend import Find, FullBackend, Where
+from lockstitch.backend import AnyOf, Condition, Find, FullBackend, Where
+from lockstitch.errors import Refused
 from lockstitch.model import Memory, Run, Stitch, Thread, Worker, new_id
 from tests.conformance.contract import (
     EVERY_KIND,
@@ -43,7 +44,7 @@ async def five(full_backend: FullBackend) -> list[Thread]:
     return threads
 
 
-async def found(backend: FullBackend, *where: Where, **more: Any) -> list[int]:
+async def found(backend: FullBackend, *where: Condition, **more: Any) -> list[int]:
     """Return the priorities of the threads found. They identify the threads."""
     order = more.pop("order", ("priority",))
     return [thread.priority for thread in await backend.find(Find(Thread, where, order=order, **more))]
@@ -187,3 +188,77 @@ async def test_like_compares_text_of_id(full_backend: FullBackend, five: list[Th
         assert await found(full_backend, Where("id", "like", pattern)) == [2], pattern
     assert await found(full_backend, Where("id", "like", wanted[:-1])) == []
     assert await found(full_backend, Where("id", "like", "%")) == [0, 1, 2, 3, 4]
+
+
+ALTERNATIVES = [
+    (AnyOf([Where("title", "=", "b"), Where("priority", ">", 3)]), [1, 4]),
+    (AnyOf([(Where("project", "=", "one"), Where("priority", ">", 1)), Where("title", "is null")]), [2, 3]),
+    (AnyOf([(Where("project", "=", "two"), AnyOf([Where("priority", "=", 4), Where("priority", "=", 0)]))]), [4]),
+    (AnyOf([]), []),
+    (AnyOf([()]), [0, 1, 2, 3, 4]),
+    (Where(("project", "priority"), "in", [("one", 0), ("two", 0), ("two", 3), ("two", 9)]), [0, 3]),
+    (Where(("project", "title"), "in", [("two", None), ("one", "a")]), [0]),
+    (Where(("project", "priority"), "in", []), []),
+]
+
+
+@pytest.mark.usefixtures("five")
+async def test_find_joins_alternatives_and_compares_fields_together(full_backend: FullBackend) -> None:
+    for where, expected in ALTERNATIVES:
+        assert await found(full_backend, where) == expected, where
+        assert await full_backend.count(Find(Thread, (where,))) == len(expected), where
+    two = Where("project", "=", "two")
+    assert await found(full_backend, two, AnyOf([Where("priority", "=", 1), Where("priority", "=", 3)])) == [3]
+
+
+JSON_VALUES: list[Any] = ["b", "ä", 2, 2.5, True, False, None, {"a": 1}, ["b"], "10", "B", -1]
+"""The value of the key `x"` of each thread, by priority. The last thread has no such key."""
+
+JSON_CONDITIONS: list[tuple[str, Any, list[int]]] = [
+    ("=", "b", [0]),
+    ("=", "10", [9]),
+    ("=", 2, [2]),
+    ("=", 2.0, [2]),
+    ("=", True, [4]),
+    ("=", 1, []),
+    ("!=", "b", [1, 2, 3, 4, 5, 7, 8, 9, 10, 11]),
+    ("!=", 2, [0, 1, 3, 4, 5, 7, 8, 9, 10, 11]),
+    ("in", ["ä", 2.5, False, "z"], [1, 3, 5]),
+    ("in", [], []),
+    ("<", "b", [9, 10]),
+    (">=", "b", [0, 1]),
+    (">", 2, [3]),
+    ("<=", 2, [2, 11]),
+    ("is null", None, [6, 12]),
+    ("is not null", None, [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11]),
+]
+
+
+async def test_find_compares_parts_of_json(full_backend: FullBackend) -> None:
+    threads = [
+        a_thread(priority=number, extras={"of": {"x.y z": value}, "x.y z": "b"})
+        for number, value in enumerate(JSON_VALUES)
+    ]
+    await commit(full_backend, threads=[*threads, a_thread(priority=len(threads), extras={"of": []})])
+    for operator, value, expected in JSON_CONDITIONS:
+        where = Where("extras", operator, value, ("of", "x.y z"))  # type: ignore[arg-type]
+        assert await found(full_backend, where) == expected, where
+    both = AnyOf([Where("extras", "=", "b", ("of", "x.y z")), Where("extras", "=", 2, ("of", "x.y z"))])
+    assert await found(full_backend, both, Where("extras", "=", "b", ("x.y z",))) == [0, 2]
+
+
+REFUSED = [
+    Where("extras", "=", None, ("a",)),
+    Where("extras", "=", {"a": 1}, ("a",)),
+    Where("extras", "<", float("nan"), ("a",)),
+    Where("extras", "like", "a", ("a",)),
+    Where("title", "=", "a", ("a",)),
+    Where(("project", "title"), "=", ("a", "b")),
+]
+
+
+@pytest.mark.usefixtures("five")
+async def test_find_rejects_conditions_that_it_cannot_compare(full_backend: FullBackend) -> None:
+    for where in REFUSED:
+        with pytest.raises(Refused):
+            await found(full_backend, where)

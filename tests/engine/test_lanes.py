@@ -7,7 +7,6 @@ import pytest
 
 from lockstitch import Agent, App, Store, Team, Transaction, approve, cancel, submit_results, thread_tools, tool
 from lockstitch.agents.providers.scripted import Scripted
-from lockstitch.backend import SupportsExtensions
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.engine.ports.tool import ToolContext
 from lockstitch.errors import Refused
@@ -278,8 +277,6 @@ async def test_next_run_sees_messages_of_cancelled_turn(store: Store) -> None:
 
 @pytest.mark.parametrize("how", ["deleted", "removed"])
 async def test_member_gets_report_of_deleted_child(store: Store, how: str) -> None:
-    if how == "removed" and not isinstance(store._backend, SupportsExtensions):
-        pytest.skip("a store of files removes nothing with a commit")
     await member("child", ["never"]).version(store)
     response = calls("create_thread", goal="dig", agent="child", wait_for_completion=True)
     crew = parallel_team(member("one", [response, "Gone."], *thread_tools(["create_thread"])))

@@ -270,3 +270,35 @@ async def test_open_run_moves_thread_to_the_top(timed_store: Store, clock: FakeC
     await begin_turn(timed_store, other_thread, "Hello")
 
     assert [thread.id for thread in await timed_store.threads()] == [other_thread.id, third_thread.id]
+
+
+async def test_namespaces_have_their_own_keys(store: Store) -> None:
+    graphs, sessions = store.in_namespace("graphs"), store.in_namespace("sessions")
+    id = str(new_id())
+    plain = await store.ensure(id)
+    threads = [await view.ensure(id) for view in (graphs, sessions, graphs)]
+    upper = await graphs.ensure(id.upper())
+    assert plain.id == UUID(id)
+    assert threads[0] == threads[2]
+    assert len({plain.id, threads[0].id, threads[1].id, upper.id}) == 4
+    assert (threads[0].key, graphs.key_in_namespace(threads[0])) == (f"graphs:{id}", id)
+    assert sessions.key_in_namespace(threads[0]) is None
+    assert graphs.key_in_namespace(plain) is None
+    assert await store.thread(f"graphs:{id}") == await graphs.thread(threads[0].id) == threads[0]
+    assert await graphs.threads(key=[id, "other"]) == [threads[0]]
+    with pytest.raises(NotFound):
+        await graphs.thread(f"graphs:{id}")
+    with pytest.raises(KeyTaken):
+        await graphs.create(key=id)
+    await graphs.append(await graphs.thread(id), [said("hi")])
+    fork = await graphs.fork(id, key="fork")
+    assert (fork.key, (await graphs.import_messages([], key="imported")).key) == ("graphs:fork", "graphs:imported")
+    message = {"role": "user", "content": "hi"}
+    first = await graphs.enqueue("helper", message, thread=str(plain.id).replace("-", ""))
+    assert first.thread.key == f"graphs:{id.replace('-', '')}"
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "a\x00"])
+async def test_rejects_invalid_namespace(store: Store, name: str) -> None:
+    with pytest.raises(Refused):
+        store.in_namespace(name)

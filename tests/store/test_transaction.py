@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.errors import Refused, ThreadEnded
-from lockstitch.model import Entry, FakeClock, Thread, new_id
+from lockstitch.errors import Refused, StalePosition, ThreadEnded
+from lockstitch.model import Entry, FakeClock, Run, Thread, new_id
 from lockstitch.model.thread import MAX_CRASHES
 from lockstitch.store import Store
 from tests.samples import asked, begin_turn, finish_turn, result, said, turn
@@ -262,3 +262,43 @@ async def test_rejects_derived_and_fixed_fields(store: Store, fields: dict[str, 
         await store.append(head, [said("go")], fields=fields)
     await assert_head(store, head)
     assert await store.stitches(head) == []
+
+
+def call(run: Run, tokens: int, cost: float | None = None, purpose: str | None = None) -> Entry:
+    data = {"cost": cost} if purpose is None else {"cost": cost, "purpose": purpose}
+    usage = {"input_tokens": tokens, "output_tokens": 1, "cache_read_tokens": 2}
+    message = None if purpose else {"role": "assistant", "content": "ok"}
+    return Entry(type="llm_call", run_id=run.id, name="m", message=message, data=data, **usage)
+
+
+async def test_store_sums_the_stitches_of_runs_if_asked(store: Store) -> None:
+    head = await store.create()
+    run = store.new_run(head)
+    entries = [said("hi", run_id=run.id), call(run, 10, 0.1), call(run, 5, 0.2, "title")]
+    head = (await store.append(head, entries, new_runs=[run], sum_runs=True)).head
+    (stored,) = await store.runs(head)
+    assert (stored.input_tokens, stored.output_tokens, stored.cache_read_tokens, stored.steps) == (15, 2, 4, 1)
+    assert stored.total_cost == pytest.approx(0.3)
+    # A writer that knows only its own calls, for example after a restart.
+    ended = {"status": "completed", "completed_at": store.clock.now(), "input_tokens": 1}
+    other_run = store.new_run(head)
+    await store.append(
+        head,
+        [call(run, 7), call(other_run, 100)],
+        run_updates=[(run, ended)],
+        new_runs=[other_run],
+        sum_runs=True,
+    )
+    first, second = await store.runs(head)
+    assert (first.status, first.input_tokens, first.output_tokens, first.steps) == ("completed", 22, 3, 2)
+    assert first.total_cost == pytest.approx(0.3)
+    assert (second.input_tokens, second.steps, second.total_cost) == (100, 1, None)
+
+
+async def test_store_sums_no_stitches_of_a_stale_writer(store: Store) -> None:
+    head = await store.create()
+    run = store.new_run(head)
+    await store.append(head, [call(run, 10)], new_runs=[run])
+    with pytest.raises(StalePosition):
+        await store.append(head, [call(run, 5)], run_updates=[(run, {"status": "failed"})], sum_runs=True)
+    assert [stored.input_tokens for stored in await store.runs(head)] == [0]

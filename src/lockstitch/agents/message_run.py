@@ -12,10 +12,10 @@ from lockstitch.engine.executor import Executor, OnWaiting, retry_until_free
 from lockstitch.engine.result import Result, result_enqueued, result_for
 from lockstitch.engine.session.start import RunInput, as_message
 from lockstitch.errors import Conflict, KeyTaken, LimitReached, NotFound, Refused, ThreadHeld
-from lockstitch.model import Json, Message, Thread, as_id, codec
+from lockstitch.model import Json, Message, Thread, codec
 from lockstitch.store import Store
 from lockstitch.store.conversations import accepted_message, checked_message_id, thread_id_of_message
-from lockstitch.store.threads import ThreadRef
+from lockstitch.store.threads import ThreadRef, referenced_id
 
 Prompt = str | Sequence[Json] | Message
 """A text, the content blocks of a user message, or a whole message."""
@@ -196,7 +196,7 @@ class MessageRun:
         return head
 
     def _new_thread(self) -> Thread:
-        id = as_id(self.thread) if isinstance(self.thread, str | UUID) else None
+        id = None if self.thread is None else referenced_id(self.store, self.thread)
         key = self.thread if isinstance(self.thread, str) and id is None else None
         options = self.options
         return self.store.new_thread(id=id, key=key, agent=self.spec.name, kind=options.kind, user_id=options.user_id)

@@ -2,7 +2,7 @@
 
 orjson does the work. Guards prevent the two cases in which it changes a value silently: it writes NaN as null and reads
 integers outside 64 bits as floats. Text that this module wrote, read and written again, has the same bytes. Values that
-JSON does not have are converted: tuples to lists, UUIDs and enumerations to text.
+JSON does not have are converted: tuples to lists, UUIDs, enumerations and subclasses of `str` to text.
 """
 
 import json
@@ -17,6 +17,7 @@ from lockstitch.errors import Refused, wire_name_of
 
 # orjson rejects the types that it passes through. A datetime or dataclass would be written, but not read back as such.
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+_WRONG_KEY: Final = "Dict key must be str"
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _LONG_NUMBER_TEXT = re.compile(r"[0-9]{19}")
 
@@ -24,7 +25,7 @@ _LONG_NUMBER_TEXT = re.compile(r"[0-9]{19}")
 def dumps(value: Any) -> bytes:
     """Return the JSON text of `value`. Raises `Refused` if JSON cannot represent it exactly."""
     try:
-        text = orjson.dumps(value, option=_OPTIONS)
+        text = orjson.dumps(value, _plain_text, _OPTIONS)
     except TypeError as exc:
         return _dumps_slowly(value, exc)
     if b"null" in text:
@@ -58,9 +59,37 @@ def check_text(text: str, what: str) -> str:
     return text
 
 
+def _plain_text(value: Any) -> str:
+    """Return the text of an instance of a subclass of `str`. orjson reports the type of any other value."""
+    if isinstance(value, str):
+        # Not str(value): the subclass may override it.
+        return str.__str__(value)
+    raise TypeError
+
+
+def _with_plain_keys(value: Any) -> Any:
+    """Return the value with plain text as keys of its objects. A key that is no text stays."""
+    if type(value) is dict:
+        items = cast("dict[Any, Any]", value).items()
+        return {str.__str__(key) if isinstance(key, str) else key: _with_plain_keys(item) for key, item in items}
+    if type(value) in (list, tuple):
+        return [_with_plain_keys(item) for item in cast("list[Any]", value)]
+    return value
+
+
 def _dumps_slowly(value: Any, cause: TypeError) -> bytes:
-    """Serialise integers beyond 64 bits. Raises `Refused` for all other values that orjson rejects."""
+    """Serialise integers beyond 64 bits, and keys of a subclass of `str`. Raises `Refused` for all other values that
+    orjson rejects."""
     problem = str(cause)
+    if problem == _WRONG_KEY:
+        try:
+            value = _with_plain_keys(value)
+            text = orjson.dumps(value, _plain_text, _OPTIONS)
+        except (TypeError, RecursionError) as exc:
+            problem = str(exc)
+        else:
+            _refuse_nan(value)
+            return text
     if "Integer exceeds" not in problem:
         if "surrogates" in problem:
             problem = "it contains a lone surrogate, which is not text"

@@ -1,5 +1,6 @@
 """`Record`: base class of every stored row. Frozen, one table, one primary key."""
 
+import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -83,6 +84,9 @@ class Record(BaseModel):
     primary_key: ClassVar[tuple[str, ...]] = ("id",)
     generated: ClassVar[frozenset[str]] = frozenset()
     """Fields that the database sets if a new record has None there."""
+    thread_field: ClassVar[str | None] = None
+    """Field with the id of the thread that the record belongs to. The record is deleted with the thread. On SQLite and
+    PostgreSQL, the foreign key of the table does this."""
 
     def __init__(self, **values: Any) -> None:
         self._fill(values)
@@ -192,6 +196,20 @@ _KINDS: dict[Any, ColumnKind] = {
     datetime: ColumnKind.TIME,
     bytes: ColumnKind.BYTES,
 }
+
+
+def json_kind(value: Any) -> ColumnKind:
+    """Return the type of a JSON value that a condition can compare: text, a number or a boolean.
+
+    Raises `Refused` for any other value.
+    """
+    if isinstance(value, bool):
+        return ColumnKind.BOOLEAN
+    if isinstance(value, str):
+        return ColumnKind.TEXT
+    if isinstance(value, int | float) and math.isfinite(value):
+        return ColumnKind.NUMBER
+    raise Refused(f"A part of a JSON field can be compared with text, a number or a boolean, not with {value!r}.")
 
 
 def _kind_of(annotation: Any) -> ColumnKind:

@@ -101,6 +101,7 @@ class BlobUse(Record):
 
     table: ClassVar[str] = "blob_uses"
     primary_key: ClassVar[tuple[str, ...]] = ("thread_id", "sha256")
+    thread_field: ClassVar[str | None] = "thread_id"
 
     thread_id: UUID
     """Id of the thread."""
@@ -113,6 +114,7 @@ class File(Record):
 
     table: ClassVar[str] = "files"
     primary_key: ClassVar[tuple[str, ...]] = ("thread_id", "file_id")
+    thread_field: ClassVar[str | None] = "thread_id"
 
     thread_id: UUID
     """Id of the thread."""
@@ -251,6 +253,7 @@ class Feedback(Record):
     """Feedback of a person or a check on a thread, a run or a stitch."""
 
     table: ClassVar[str] = "feedback"
+    thread_field: ClassVar[str | None] = "thread_id"
 
     id: UUID = Field(default_factory=new_id)
     """Id of the feedback, a UUIDv7."""
@@ -392,6 +395,7 @@ class ShareLink(Record):
 
     table: ClassVar[str] = "share_links"
     primary_key: ClassVar[tuple[str, ...]] = ("token",)
+    thread_field: ClassVar[str | None] = "thread_id"
 
     token: UUID
     """Secret of the link, a random UUID. It gives read access to the trace of the run."""
@@ -438,6 +442,7 @@ class LiveDelta(Record):
 
     table: ClassVar[str] = "live_deltas"
     primary_key: ClassVar[tuple[str, ...]] = ("run_id", "step_number", "number")
+    thread_field: ClassVar[str | None] = "thread_id"
 
     thread_id: UUID
     """Id of the thread."""
@@ -537,6 +542,7 @@ class Archive(Record):
 
     table: ClassVar[str] = "archives"
     primary_key: ClassVar[tuple[str, ...]] = ("thread_id", "first_position")
+    thread_field: ClassVar[str | None] = "thread_id"
 
     thread_id: UUID
     """Id of the thread."""
@@ -582,6 +588,7 @@ class WebhookEvent(Record):
     """
 
     table: ClassVar[str] = "webhook_events"
+    thread_field: ClassVar[str | None] = "thread_id"
 
     id: UUID = Field(default_factory=new_id)
     """Id of the event, a UUIDv7."""
@@ -606,6 +613,7 @@ class MirroredModelCall(Record):
 
     table: ClassVar[str] = "mirrored_model_calls"
     primary_key: ClassVar[tuple[str, ...]] = ("project", "provider", "response_id", "stitch_id")
+    thread_field: ClassVar[str | None] = "thread_id"
 
     project: Name = "default"
     """Project of the trace."""
@@ -660,13 +668,6 @@ SIDE_RECORDS: tuple[type[Record], ...] = (
 """All side record classes, in an order in which they can be copied."""
 
 OWNED_BY_THREAD: dict[type[Record], str] = {
-    BlobUse: "thread_id",
-    File: "thread_id",
-    Feedback: "thread_id",
-    ShareLink: "thread_id",
-    LiveDelta: "thread_id",
-    Archive: "thread_id",
-    WebhookEvent: "thread_id",
-    MirroredModelCall: "thread_id",
+    kind: kind.thread_field for kind in SIDE_RECORDS if kind.thread_field is not None
 }
 """Side record classes that are deleted with their thread, and the field with the thread's id."""

@@ -30,7 +30,6 @@ from lockstitch.model import (
     Thread,
     TimerWait,
     answer_of,
-    as_id,
     codec,
     context,
     new_id,
@@ -41,7 +40,7 @@ from lockstitch.model.delivery import MESSAGE_ID_CHARS, is_at_rest, message_entr
 from lockstitch.model.message import blocks, tool_uses, user
 from lockstitch.store.core import StoreCore
 from lockstitch.store.queries.log import InheritedTurns, first_own_turn, inherited_turns
-from lockstitch.store.threads import ThreadRef
+from lockstitch.store.threads import ThreadRef, referenced_id
 from lockstitch.store.transaction import ThreadUpdate, Transaction
 
 _NO_RESULT = "This call has no result in the imported conversation."
@@ -523,7 +522,7 @@ async def _enqueue_in_new_thread(
     store: StoreCore, agent: str | None, entry: Entry, ref: ThreadRef | None, kind: str, user_id: str | None
 ) -> EnqueuedMessage:
     """Create the thread together with its first message. Raises `KeyTaken` if the thread exists by now."""
-    wanted = as_id(ref) if isinstance(ref, str | UUID) else None
+    wanted = None if ref is None else referenced_id(store, ref)
     key = ref if isinstance(ref, str) and wanted is None else None
     thread = store.new_thread(id=wanted, key=key, agent=agent, kind=kind, user_id=user_id)
     try:

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from lockstitch.backend import Fields, Find, FullBackend, Receipt, Where
+from lockstitch.backend import Condition, Fields, Find, FullBackend, Receipt, Where
 from lockstitch.errors import (
     NotFound,
     Refused,
@@ -153,6 +153,7 @@ class StoreCore(ThreadsApi):
         webhook_events: Sequence[WebhookEvent] = (),
         blob_refs: Sequence[str] = (),
         records: Sequence[Record] = (),
+        sum_runs: bool = False,
     ) -> Committed:
         """Append entries to a thread, in one commit with everything that belongs to them.
 
@@ -171,6 +172,8 @@ class StoreCore(ThreadsApi):
             webhook_events: Events that are sent to webhooks after the commit.
             blob_refs: Hashes of blobs that the thread refers to.
             records: Records of an application.
+            sum_runs: Set the tokens, the cost and the steps of `new_runs` and of the runs in `run_updates` from their
+                stitches, stored ones and new ones.
 
         Returns:
             The thread after the commit, and the appended stitches with their positions.
@@ -188,7 +191,14 @@ class StoreCore(ThreadsApi):
             Refused: If a value is not valid.
         """
         update = ThreadUpdate(
-            head, list(entries), fields or {}, list(new_runs), list(run_updates), list(consumed), list(blob_refs)
+            head,
+            list(entries),
+            fields or {},
+            list(new_runs),
+            list(run_updates),
+            list(consumed),
+            list(blob_refs),
+            sum_runs=sum_runs,
         )
         transaction = Transaction([update])
         transaction.deliveries += deliveries
@@ -536,7 +546,7 @@ class StoreCore(ThreadsApi):
     async def find_runs(
         self,
         threads: UUID | Collection[UUID],
-        *where: Where,
+        *where: Condition,
         order: Sequence[str] = ("sequence",),
         limit: int | None = None,
     ) -> list[Run]:
@@ -564,7 +574,7 @@ class StoreCore(ThreadsApi):
         return {run.id: run for run in runs if run.thread_id == thread_id}
 
     async def find_stitches(
-        self, thread_id: UUID, *where: Where, order: Sequence[str] = ("position",), limit: int | None = None
+        self, thread_id: UUID, *where: Condition, order: Sequence[str] = ("position",), limit: int | None = None
     ) -> list[Stitch]:
         """Return the stitches of a thread that meet all conditions. Archived turns and large media are left out.
 
@@ -577,7 +587,7 @@ class StoreCore(ThreadsApi):
         of_thread = Where("thread_id", "=", thread_id)
         return await self._backend.find(Find(Stitch, (of_thread, *where), order=order, limit=limit))
 
-    async def count_stitches(self, thread_id: UUID, *where: Where) -> int:
+    async def count_stitches(self, thread_id: UUID, *where: Condition) -> int:
         """Return the number of stitches that `find_stitches` would return.
 
         Args:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from lockstitch.backend import ChangeHint, Find, FullBackend, QueryResult, SearchHit, Sizes, ThreadUsage, Where
 from lockstitch.errors import Refused
-from lockstitch.extension import Extension
+from lockstitch.extension import Extension, register
 from lockstitch.lenses import catalog
 from lockstitch.model import (
     Clock,
@@ -90,6 +90,24 @@ class Store(StoreCore):
             return self
         view = copy(self)
         view.project = project
+        return view
+
+    def in_namespace(self, namespace: str) -> "Store":
+        """Return a view of this store with its own keys: key `k` is stored as `namespace:k`. Do not close it.
+
+        Each text that refers to a thread is a key in the view, also one that looks like an id. Applications that share
+        a project, such as two agent frameworks, can thus use the same keys for different threads.
+
+        Args:
+            namespace: Name of the namespace. It must be neither empty nor contain `:`.
+
+        Raises:
+            Refused: If the name is not valid.
+        """
+        if not namespace or ":" in namespace:
+            raise Refused(f"{namespace!r} is not a name of a namespace. It must be neither empty nor contain `:`.")
+        view = copy(self)
+        view.namespace = codec.check_text(namespace, "The namespace")
         return view
 
     @property
@@ -457,11 +475,12 @@ class Store(StoreCore):
             extension: Extension with the migrations.
 
         Raises:
-            Refused: On the file backend.
+            Refused: If the extension has queries or generated keys, on the file backend.
             SchemaMismatch: If the tables are newer than the extension.
         """
         if extension not in self._extended:
-            await tables.extend(self._backend, extension)
+            register(extension)
+            await self._backend.extend(extension)
             self._extended.add(extension)
 
     async def query(
@@ -478,7 +497,7 @@ class Store(StoreCore):
         Raises:
             Refused: On the file backend.
         """
-        return await tables.run_query(self._backend, extension, name, values, record_type)
+        return await self._backend.run_query(extension, name, values, record_type, writes=False)
 
     async def execute(
         self, extension: Extension, name: str, *, record_type: type[Record] | None = None, **values: Any
@@ -494,7 +513,7 @@ class Store(StoreCore):
         Raises:
             Refused: On the file backend.
         """
-        return await tables.run_query(self._backend, extension, name, values, record_type, writes=True)
+        return await self._backend.run_query(extension, name, values, record_type, writes=True)
 
     async def lens_sql(self, name: str, dialect: str) -> list[str]:
         """Return the SQL that applications have added to a lens of this store.

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
-from lockstitch.backend import Find, FullBackend, SupportsExtensions, Where
+from lockstitch.backend import Condition, Find, FullBackend, Where
 from lockstitch.errors import Conflict, NotFound, Refused
-from lockstitch.extension import Extension, known, register
+from lockstitch.extension import Extension, known
 from lockstitch.model import Agent, AgentVersion, Clock, Json, Record, TeamMember, codec
 from lockstitch.model.side_records import Audit, Token
 
@@ -64,7 +64,7 @@ class RecordTable(Generic[R]):
 
     async def find(
         self,
-        *where: Where,
+        *where: Condition,
         order: Sequence[str] = (),
         after: Sequence[Any] | None = None,
         limit: int | None = None,
@@ -81,7 +81,7 @@ class RecordTable(Generic[R]):
         """
         return await self._backend.find(Find(self._kind, where, order, after, limit, offset))
 
-    async def first(self, *where: Where, order: Sequence[str] = ()) -> R | None:
+    async def first(self, *where: Condition, order: Sequence[str] = ()) -> R | None:
         """Return the first record that meets all conditions, or None.
 
         Args:
@@ -91,7 +91,7 @@ class RecordTable(Generic[R]):
         records = await self.find(*where, order=order, limit=1)
         return records[0] if records else None
 
-    async def count(self, *where: Where) -> int:
+    async def count(self, *where: Condition) -> int:
         """Return the number of records that meet all conditions.
 
         Args:
@@ -108,7 +108,7 @@ class RecordTable(Generic[R]):
         """
         return await self._backend.find(Find(self._kind, _where(equal), order=self._kind.primary_key, limit=limit))
 
-    async def delete(self, *where: Where, **equal: Any) -> int:
+    async def delete(self, *where: Condition, **equal: Any) -> int:
         """Delete the records that meet all conditions and have these values of fields. Return the number of records.
 
         Args:
@@ -306,43 +306,15 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-async def extend(backend: FullBackend, extension: Extension) -> None:
-    """Create or migrate the tables of an extension. Raises `Refused` on the file backend."""
-    register(extension)
-    await require_extensions(backend, extension).extend(extension)
-
-
-async def run_query(
-    backend: FullBackend,
-    extension: Extension,
-    name: str,
-    parameters: dict[str, Any],
-    into: type[R] | None = None,
-    *,
-    writes: bool = False,
-) -> list[Any]:
-    """Run a named query of an extension. Return tuples, or records if `into` is set."""
-    return await require_extensions(backend, extension).run_query(extension, name, parameters, into, writes=writes)
-
-
 async def installed_extensions(backend: FullBackend) -> list[Extension]:
     """Return the extensions of a store that this process has the code of."""
-    return known(await backend.extensions()) if isinstance(backend, SupportsExtensions) else []
+    return known(await backend.extensions())
 
 
 async def missing_extensions(backend: FullBackend) -> list[str]:
     """Return the names of the extensions of a store that this process does not have the code of."""
-    names = await backend.extensions() if isinstance(backend, SupportsExtensions) else []
+    names = await backend.extensions()
     return sorted({*names} - {extension.name for extension in known(names)})
-
-
-def require_extensions(backend: FullBackend, extension: Extension) -> SupportsExtensions:
-    """Return the backend as one that supports extensions. Raises `Refused` on the file backend."""
-    if not isinstance(backend, SupportsExtensions):
-        raise Refused(
-            f"{extension.name} needs its own tables, which the file backend does not support. Use SQLite or PostgreSQL."
-        )
-    return backend
 
 
 class Audits:

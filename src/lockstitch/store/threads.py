@@ -7,7 +7,7 @@ from types import EllipsisType
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from lockstitch.backend import Commit, Fields, Find, FullBackend, ThreadEdit, Where
+from lockstitch.backend import Commit, Condition, Fields, Find, FullBackend, ThreadEdit, Where
 from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
 from lockstitch.model import (
     TERMINAL_STATUSES,
@@ -47,7 +47,26 @@ class ThreadsApi:
     """Current time of this store. Tests replace it."""
     project: str
     """Project of new threads. Keys and ids are looked up in it."""
+    namespace: str | None = None
+    """Namespace of keys, see `Store.in_namespace`. None: keys are used unchanged."""
     _writer: CommitWriter
+
+    def full_key(self, key: str) -> str:
+        """Return a key as it is stored: `namespace:key`, or the same key if there is no namespace.
+
+        Args:
+            key: Key of a thread in the namespace.
+        """
+        return key if self.namespace is None else f"{self.namespace}:{key}"
+
+    def key_in_namespace(self, thread: Thread) -> str | None:
+        """Return the key of a thread without the namespace. None if the thread has no key in the namespace.
+
+        Args:
+            thread: The thread.
+        """
+        prefix = self.full_key("")
+        return thread.key[len(prefix) :] if thread.key is not None and thread.key.startswith(prefix) else None
 
     async def create(
         self,
@@ -244,6 +263,8 @@ class ThreadsApi:
     def _new_thread(self, fields: Fields) -> Thread:
         """Return a thread with these fields of `Thread`, and defaults. See `new_thread`."""
         now = self.clock.now()
+        if fields.get("key") is not None:
+            fields = {**fields, "key": self.full_key(fields["key"])}
         values: dict[str, Any] = {
             "project": self.project,
             "wake_at": now,
@@ -271,7 +292,7 @@ class ThreadsApi:
         Raises:
             NotFound: If this project has no such thread.
         """
-        wanted = ref.id if isinstance(ref, Thread) else as_id(ref)
+        wanted = referenced_id(self, ref)
         if wanted is not None:
             result = await self._backend.get(Thread, (wanted,))
             # A caller that has a Thread was allowed to read it. An id alone does not give access to other projects.
@@ -279,7 +300,7 @@ class ThreadsApi:
                 return result
         if isinstance(ref, str):
             codec.check_text(ref, "The key")
-            where = (Where("project", "=", self.project), Where("key", "=", ref))
+            where = (Where("project", "=", self.project), Where("key", "=", self.full_key(ref)))
             by_key = await self._backend.find(Find(Thread, where, limit=1))
             if by_key:
                 return by_key[0]
@@ -317,7 +338,7 @@ class ThreadsApi:
         try:
             thread = await self.thread(key)
         except NotFound:
-            wanted = as_id(key)
+            wanted = referenced_id(self, key)
             try:
                 return await self.create(
                     id=wanted,
@@ -417,7 +438,9 @@ class ThreadsApi:
         project = Where("project", "=", self.project)
         return await matching_ids(self._backend, Thread, text, limit, (project,))
 
-    async def find_threads(self, *where: Where, order: Sequence[str] = (), limit: int | None = None) -> list[Thread]:
+    async def find_threads(
+        self, *where: Condition, order: Sequence[str] = (), limit: int | None = None
+    ) -> list[Thread]:
         """Return the threads of this project that meet all conditions.
 
         Args:
@@ -666,10 +689,23 @@ class ThreadsApi:
             where.append(Where("recent_at", ">=", since))
         for field, value in equal.items():
             if value is not None:
-                where.append(
-                    Where(field, "=", value) if isinstance(value, str | UUID | int) else Where(field, "in", list(value))
-                )
+                one = isinstance(value, str | UUID | int)
+                if field == "key":
+                    value = self.full_key(value) if one else map(self.full_key, value)
+                where.append(Where(field, "=", value) if one else Where(field, "in", list(value)))
         return Find(Thread, where)
+
+
+def referenced_id(store: ThreadsApi, ref: ThreadRef) -> UUID | None:
+    """Return the id that a reference names, or None if it is a key. In a namespace, each text is a key.
+
+    Args:
+        store: Store in which the reference is used.
+        ref: Thread, its id or its key.
+    """
+    if isinstance(ref, Thread):
+        return ref.id
+    return None if store.namespace is not None and isinstance(ref, str) else as_id(ref)
 
 
 def id_conditions(text: str) -> list[list[Where]]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from lockstitch.backend import Commit, Fields, ThreadChange
+from lockstitch.backend import Commit, Condition, Fields, Find, ThreadChange
 from lockstitch.errors import Refused, ThreadEnded, ThreadHeld
 from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Record, Run, Stitch, Thread, WebhookEvent, at_position
 from lockstitch.model.context import replaces_context
@@ -58,6 +58,8 @@ class ThreadUpdate:
     """Deliveries of the inbox that become stitches."""
     blob_refs: list[str] = field(default_factory=_new_list)
     """Hashes of the blobs that the thread refers to from now on."""
+    sum_runs: bool = False
+    """True: the store sets the tokens, the cost and the steps of `new_runs` and `run_updates` from their stitches."""
     moved_key: Fields = field(default_factory=_new_dict)
     """The new `key` of the thread, if `Transaction.move_key` changes it; else empty."""
 
@@ -78,6 +80,12 @@ class Transaction:
     """Events to send to webhooks after the commit."""
     records: list[Record] = field(default_factory=_new_list)
     """Records of an application. A record replaces the stored record that has the same key."""
+    new_records: list[Record] = field(default_factory=_new_list)
+    """Records of an application that must not exist: if a key is in use, the commit raises `Conflict`."""
+    default_records: list[Record] = field(default_factory=_new_list)
+    """Records of an application that are written unless a record with the same key exists."""
+    delete_records: list[Find[Any]] = field(default_factory=_new_list)
+    """Selections of records of an application to delete, before the other records are written. See `delete`."""
     depths: dict[UUID, int] = field(default_factory=_new_dict)
     """Depths of threads that receive deliveries, for the lock order. `Store.commit` reads the depths that are missing.
     The depths of updated threads and of their parents are known without it."""
@@ -94,6 +102,15 @@ class Transaction:
         update = ThreadUpdate(head)
         self.updates.append(update)
         return update
+
+    def delete(self, kind: type[Record], *where: Condition) -> None:
+        """Delete the records of an application that meet all conditions.
+
+        Args:
+            kind: Class of the records.
+            where: Conditions on fields of the records. Without conditions, all records of the class are deleted.
+        """
+        self.delete_records.append(Find(kind, where))
 
     def move_key(self, head: Thread, new_thread: Thread) -> None:
         """Give the key of a thread to a thread of `new_threads`, which has none yet.
@@ -124,6 +141,8 @@ def plan_commit(transaction: Transaction, worker_id: UUID | None, now: datetime)
 
     Raises `ThreadBusy`, `ThreadEnded` or `Refused` if the rules of a thread forbid an update.
     """
+    if any(issubclass(find.kind, Thread | Run | Stitch) for find in transaction.delete_records):
+        raise Refused("`delete_records` cannot delete threads, runs or stitches. Nothing was written.")
     updates = transaction.updates
     steps: Sequence[ThreadChange | Delivery]
     new_threads: Sequence[Thread] = ()
@@ -147,6 +166,9 @@ def plan_commit(transaction: Transaction, worker_id: UUID | None, now: datetime)
         new_threads,
         webhook_events=transaction.webhook_events,
         records=transaction.records,
+        new_records=transaction.new_records,
+        default_records=transaction.default_records,
+        deleted_records=transaction.delete_records,
         deleted_threads=transaction.delete_threads,
     )
 

@@ -25,7 +25,7 @@ from lockstitch.model import (
     WebhookEvent,
     Worker,
 )
-from lockstitch.store import Fields, Receipt, Where
+from lockstitch.store import Condition, Fields, Receipt
 from lockstitch.store.threads import ThreadRef
 from lockstitch.store.transaction import Transaction
 from lockstitch.store.writes.writer import Committed
@@ -46,6 +46,11 @@ class SyncStoreCore(SyncStoreBase):
     def project(self) -> str:
         """Project of new threads. Keys and ids are looked up in it."""
         return self._store.project
+
+    @property
+    def namespace(self) -> str | None:
+        """Namespace of keys, see `Store.in_namespace`. None: keys are used unchanged."""
+        return self._store.namespace
 
     @property
     def agents(self) -> SyncAgents:
@@ -86,6 +91,22 @@ class SyncStoreCore(SyncStoreBase):
     def experiments(self) -> SyncTable[Experiment]:
         """Experiments, of all projects: named groups of runs."""
         return SyncTable(self._store.experiments, self._portal)
+
+    def full_key(self, key: str) -> str:
+        """Return a key as it is stored: `namespace:key`, or the same key if there is no namespace.
+
+        Args:
+            key: Key of a thread in the namespace.
+        """
+        return self._store.full_key(key)
+
+    def key_in_namespace(self, thread: Thread) -> str | None:
+        """Return the key of a thread without the namespace. None if the thread has no key in the namespace.
+
+        Args:
+            thread: The thread.
+        """
+        return self._store.key_in_namespace(thread)
 
     def create(
         self,
@@ -379,7 +400,7 @@ class SyncStoreCore(SyncStoreBase):
         """
         return self._portal.call(self._store.match_threads(text, limit=limit))
 
-    def find_threads(self, *where: Where, order: Sequence[str] = (), limit: int | None = None) -> list[Thread]:
+    def find_threads(self, *where: Condition, order: Sequence[str] = (), limit: int | None = None) -> list[Thread]:
         """Return the threads of this project that meet all conditions.
 
         Args:
@@ -602,6 +623,7 @@ class SyncStoreCore(SyncStoreBase):
         webhook_events: Sequence[WebhookEvent] = (),
         blob_refs: Sequence[str] = (),
         records: Sequence[Record] = (),
+        sum_runs: bool = False,
     ) -> Committed:
         """Append entries to a thread, in one commit with everything that belongs to them.
 
@@ -620,6 +642,8 @@ class SyncStoreCore(SyncStoreBase):
             webhook_events: Events that are sent to webhooks after the commit.
             blob_refs: Hashes of blobs that the thread refers to.
             records: Records of an application.
+            sum_runs: Set the tokens, the cost and the steps of `new_runs` and of the runs in `run_updates` from their
+                stitches, stored ones and new ones.
 
         Returns:
             The thread after the commit, and the appended stitches with their positions.
@@ -649,6 +673,7 @@ class SyncStoreCore(SyncStoreBase):
                 webhook_events=webhook_events,
                 blob_refs=blob_refs,
                 records=records,
+                sum_runs=sum_runs,
             )
         )
 
@@ -944,7 +969,7 @@ class SyncStoreCore(SyncStoreBase):
     def find_runs(
         self,
         threads: UUID | Collection[UUID],
-        *where: Where,
+        *where: Condition,
         order: Sequence[str] = ("sequence",),
         limit: int | None = None,
     ) -> list[Run]:
@@ -968,7 +993,7 @@ class SyncStoreCore(SyncStoreBase):
         return self._portal.call(self._store.runs_by_id(thread_id, ids))
 
     def find_stitches(
-        self, thread_id: UUID, *where: Where, order: Sequence[str] = ("position",), limit: int | None = None
+        self, thread_id: UUID, *where: Condition, order: Sequence[str] = ("position",), limit: int | None = None
     ) -> list[Stitch]:
         """Return the stitches of a thread that meet all conditions. Archived turns and large media are left out.
 
@@ -980,7 +1005,7 @@ class SyncStoreCore(SyncStoreBase):
         """
         return self._portal.call(self._store.find_stitches(thread_id, *where, order=order, limit=limit))
 
-    def count_stitches(self, thread_id: UUID, *where: Where) -> int:
+    def count_stitches(self, thread_id: UUID, *where: Condition) -> int:
         """Return the number of stitches that `find_stitches` would return.
 
         Args:

@@ -68,6 +68,22 @@ class SyncStore(SyncStoreCore):
         view._store = self._store.in_project(project)
         return view
 
+    def in_namespace(self, namespace: str) -> "SyncStore":
+        """Return a view of this store with its own keys: key `k` is stored as `namespace:k`. Do not close it.
+
+        Each text that refers to a thread is a key in the view, also one that looks like an id. Applications that share
+        a project, such as two agent frameworks, can thus use the same keys for different threads.
+
+        Args:
+            namespace: Name of the namespace. It must be neither empty nor contain `:`.
+
+        Raises:
+            Refused: If the name is not valid.
+        """
+        view = copy(self)
+        view._store = self._store.in_namespace(namespace)
+        return view
+
     @property
     def identity(self) -> object:
         """Object that all views of this store share. Use it as a key of caches, also of weak ones."""
@@ -385,7 +401,7 @@ class SyncStore(SyncStoreCore):
             extension: Extension with the migrations.
 
         Raises:
-            Refused: On the file backend.
+            Refused: If the extension has queries or generated keys, on the file backend.
             SchemaMismatch: If the tables are newer than the extension.
         """
         self._portal.call(self._store.extend(extension))

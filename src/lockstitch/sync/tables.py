@@ -7,7 +7,7 @@ from uuid import UUID
 
 from lockstitch.model import Agent, AgentVersion, DailyMetric, Json, Run
 from lockstitch.model.statistics import Group, LatencyRow, Span
-from lockstitch.store import Where
+from lockstitch.store import Condition
 from lockstitch.store.reports.statistics import RunFilter, Statistics, UsageTable
 from lockstitch.store.tables import Agents, R, RecordTable, Rows
 from lockstitch.sync.portal import Portal
@@ -56,7 +56,7 @@ class SyncTable(Generic[R]):
 
     def find(
         self,
-        *where: Where,
+        *where: Condition,
         order: Sequence[str] = (),
         after: Sequence[Any] | None = None,
         limit: int | None = None,
@@ -73,7 +73,7 @@ class SyncTable(Generic[R]):
         """
         return self._portal.call(self._table.find(*where, order=order, after=after, limit=limit, offset=offset))
 
-    def first(self, *where: Where, order: Sequence[str] = ()) -> R | None:
+    def first(self, *where: Condition, order: Sequence[str] = ()) -> R | None:
         """Return the first record that meets all conditions, or None.
 
         Args:
@@ -82,7 +82,7 @@ class SyncTable(Generic[R]):
         """
         return self._portal.call(self._table.first(*where, order=order))
 
-    def count(self, *where: Where) -> int:
+    def count(self, *where: Condition) -> int:
         """Return the number of records that meet all conditions.
 
         Args:
@@ -99,7 +99,7 @@ class SyncTable(Generic[R]):
         """
         return self._portal.call(self._table.list(limit=limit, **equal))
 
-    def delete(self, *where: Where, **equal: Any) -> int:
+    def delete(self, *where: Condition, **equal: Any) -> int:
         """Delete the records that meet all conditions and have these values of fields. Return the number of records.
 
         Args:

@@ -7,15 +7,13 @@ from uuid import UUID
 
 from lockstitch.backend import Commit, Receipt, ThreadChange, ThreadEdit
 from lockstitch.backends.files import disk, format, log, tables
-from lockstitch.backends.files.delete import supersede
+from lockstitch.backends.files.delete import delete_threads, supersede
 from lockstitch.backends.files.transaction import Facts, Folder, Transaction
 from lockstitch.errors import Conflict, KeyTaken, NotFound, Refused
 from lockstitch.model import (
-    OWNED_BY_THREAD,
     TERMINAL_STATUSES,
     Blob,
     BlobUse,
-    DailyMetric,
     Delivery,
     Json,
     Record,
@@ -175,16 +173,16 @@ def encode(commit: Commit, records: Sequence[Record]) -> tuple[Commit, Sequence[
 
 
 def append(transaction: Transaction, commit: Commit, now: datetime) -> list[Receipt]:
-    """Prepare a commit without its `records`. Later steps see the changes of earlier ones."""
-    kinds = {type(record) for record in commit.records}
-    if commit.deleted_threads or not kinds <= {Blob, DailyMetric, Delivery, *OWNED_BY_THREAD}:
-        raise Refused("Applications need their own tables, which the file backend does not support. Use SQLite.")
+    """Prepare a commit without its records. Later steps see the changes of earlier ones."""
     if commit.superseded:
         doomed = [
             _compare(tables.head(transaction, thread_change.thread_id), thread_change)
             for thread_change in commit.superseded
         ]
         supersede(transaction, doomed, commit)
+    if commit.deleted_threads:
+        heads = (tables.head(transaction, thread_id) for thread_id in commit.deleted_threads)
+        delete_threads(transaction, [head for head in heads if head is not None], force=False)
     for thread in commit.new_threads:
         if transaction.exists(disk.head(thread.id)):
             raise Conflict(f"Thread {thread.id} already exists. Nothing was written.", thread_id=thread.id)

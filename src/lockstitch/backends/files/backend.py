@@ -9,9 +9,20 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
-from lockstitch.backend import WATCHING, ChangeHint, Commit, Find, QueryResult, Receipt, SearchHit, Sizes, ThreadUsage
+from lockstitch.backend import (
+    WATCHING,
+    ChangeHint,
+    Commit,
+    Fields,
+    Find,
+    QueryResult,
+    Receipt,
+    SearchHit,
+    Sizes,
+    ThreadUsage,
+)
 from lockstitch.backends.files import append as change
-from lockstitch.backends.files import claim, coordinator, log, put, reports, schema
+from lockstitch.backends.files import claim, coordinator, extensions, log, put, reports, schema
 from lockstitch.backends.files import query as finding
 from lockstitch.backends.files import query as selection
 from lockstitch.backends.files import reports as search
@@ -20,8 +31,9 @@ from lockstitch.backends.files.coordinator import FolderCoordinator
 from lockstitch.backends.files.delete import delete
 from lockstitch.backends.files.disk import translate
 from lockstitch.backends.files.transaction import Folder, Transaction
-from lockstitch.errors import LockstitchError, StoreUnreachable
-from lockstitch.model import Clock, DailyMetric, Limit, Record, Run, Stitch, Thread, Worker
+from lockstitch.errors import LockstitchError, Refused, StoreUnreachable
+from lockstitch.extension import Extension
+from lockstitch.model import Clock, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.model.clock import uptime
 from lockstitch.model.statistics import LatencyRow, StatsFilter, StitchOutline, UsageRow
 from lockstitch.model.worker import ClaimRequest, EndCause, host_clock
@@ -54,8 +66,7 @@ class FilesBackend:
     async def append(self, commit: Commit) -> list[Receipt]:
         def work(transaction: Transaction) -> list[Receipt]:
             receipts = change.append(transaction, commit, self._clock.now())
-            for record in commit.records:
-                put.put(transaction, [_added(transaction, record) if isinstance(record, DailyMetric) else record])
+            put.write_records(transaction, commit)
             return receipts
 
         return await self._write(work)
@@ -138,6 +149,17 @@ class FilesBackend:
                         await moved.wait()
         finally:
             self._watchers.discard(moved)
+
+    async def extend(self, extension: Extension) -> None:
+        await self._write(lambda transaction: extensions.extend(transaction, extension))
+
+    async def extensions(self) -> list[str]:
+        return await self._read(extensions.names)
+
+    async def run_query(
+        self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
+    ) -> list[Any]:
+        raise Refused(f"The file backend has no queries, so {extension.name} cannot run {name}.")
 
     async def close(self) -> None:
         if self._closed:
@@ -228,10 +250,3 @@ class FilesBackend:
     def _wake_watchers(self) -> None:
         for moved in self._watchers:
             moved.set()
-
-
-def _added(transaction: Transaction, metric: DailyMetric) -> DailyMetric:
-    """Return the sum of a metric and the stored one of the same day, agent and model."""
-    key = [getattr(metric, name) for name in DailyMetric.primary_key]
-    stored = finding.get(transaction, DailyMetric, key)
-    return metric if stored is None else stored.plus(metric)

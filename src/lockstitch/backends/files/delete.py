@@ -5,8 +5,8 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from lockstitch.backend import Commit, Find
-from lockstitch.backends.files import disk, query, tables
+from lockstitch.backend import Commit, Find, Where
+from lockstitch.backends.files import disk, extensions, query, tables
 from lockstitch.backends.files import log as stitching
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import Refused, ThreadHeld
@@ -21,7 +21,7 @@ def delete(transaction: Transaction, find: Find[Any], *, force: bool) -> int:
     _refuse_others(find)
     records: list[Record] = query.find(transaction, find)
     if find.kind is Thread:
-        _delete_threads(transaction, [head for head in records if isinstance(head, Thread)], force=force)
+        delete_threads(transaction, [head for head in records if isinstance(head, Thread)], force=force)
     elif find.kind is Stitch:
         _delete_stitches(transaction, [stitch for stitch in records if isinstance(stitch, Stitch)])
     else:
@@ -34,12 +34,14 @@ def _refuse_others(find: Find[Any]) -> None:
     """Raise `Refused` for runs, and for stitches unless selected by thread and range. A log loses only whole ranges."""
     if find.kind is Run:
         raise Refused("Runs cannot be deleted without their thread. Nothing was deleted.")
-    named = {(condition.field, condition.operator) for condition in find.where}
-    if find.kind is Stitch and named != {("thread_id", "="), ("position", ">="), ("position", "<=")}:
+    named = [(item.field, item.operator) for item in find.where if isinstance(item, Where) and not item.path]
+    ranged = {("thread_id", "="), ("position", ">="), ("position", "<=")}
+    if find.kind is Stitch and (set(named) != ranged or len(named) != len(find.where)):
         raise Refused("Stitches can be deleted only by thread and a range of positions. Nothing was deleted.")
 
 
-def _delete_threads(transaction: Transaction, heads: Sequence[Thread], *, force: bool) -> None:
+def delete_threads(transaction: Transaction, heads: Sequence[Thread], *, force: bool) -> None:
+    """Delete threads with their descendants. Raises `ThreadHeld` if a worker holds one, unless `force` is set."""
     doomed = _with_descendants(transaction, heads)
     for head in sorted(doomed, key=lambda head: (-head.depth, head.id)):
         if head.held and not force:
@@ -49,8 +51,7 @@ def _delete_threads(transaction: Transaction, heads: Sequence[Thread], *, force:
             )
     ids = {head.id for head in doomed}
     _delete_unused_blobs(transaction, ids)
-    for kind, field in OWNED_BY_THREAD.items():
-        _delete_owned(transaction, kind, field, ids)
+    _delete_owned(transaction, ids)
     for head in doomed:
         _delete_thread(transaction, head)
         for path in (disk.runs, disk.logs):
@@ -62,8 +63,7 @@ def supersede(transaction: Transaction, heads: Sequence[Thread], commit: Commit)
     ids = {head.id for head in heads}
     remaining = {record.sha256 for record in commit.records if isinstance(record, BlobUse)}
     _delete_unused_blobs(transaction, ids, remaining)
-    for kind, field in OWNED_BY_THREAD.items():
-        _delete_owned(transaction, kind, field, ids)
+    _delete_owned(transaction, ids)
     remade = {thread.id for thread in commit.new_threads}
     for head in heads:
         _delete_thread(transaction, head)
@@ -112,18 +112,23 @@ def _delete_unused_blobs(transaction: Transaction, ids: set[UUID], needed: Itera
         transaction.remove(disk.blob(sha256))
 
 
-def _delete_owned(transaction: Transaction, kind: type[Record], field: str, ids: Iterable[UUID]) -> None:
-    directory = disk.record_directory(kind)
-    if kind.primary_key[0] == field:
-        # The file name starts with the thread's id, so no file has to be read.
-        beginnings = tuple(f"{thread_id}," for thread_id in ids)
+def _delete_owned(transaction: Transaction, ids: Iterable[UUID]) -> None:
+    """Delete the side records of these threads, and the records of applications that belong to them."""
+    texts = {str(thread_id) for thread_id in ids}
+    # If the key starts with the thread, the file name does too, and no file has to be read.
+    beginnings = tuple(f"{thread_id}," for thread_id in texts)
+    core = (
+        (disk.record_directory(kind), field, kind.primary_key[0] == field) for kind, field in OWNED_BY_THREAD.items()
+    )
+    for directory, field, key_starts_with_thread in (*core, *extensions.owned_tables(transaction)):
         for name in transaction.names(directory):
-            if name.startswith(beginnings):
-                transaction.remove(f"{directory}/{name}")
-        return
-    for record in tables.records(transaction, kind):
-        if getattr(record, field) in ids:
-            _delete_record(transaction, record)
+            path = f"{directory}/{name}"
+            if key_starts_with_thread:
+                owned = name.startswith(beginnings)
+            else:
+                owned = (transaction.document(path) or {}).get(field) in texts
+            if owned:
+                transaction.remove(path)
 
 
 def _delete_stitches(transaction: Transaction, stitches: Sequence[Stitch]) -> None:

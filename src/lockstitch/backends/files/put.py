@@ -2,14 +2,33 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from lockstitch.backends.files import append, disk, format, query, tables
+from lockstitch.backend import Commit
+from lockstitch.backends.files import append, disk, extensions, format, query, tables
 from lockstitch.backends.files import log as stitching
+from lockstitch.backends.files.delete import delete
 from lockstitch.backends.files.transaction import Transaction
 from lockstitch.errors import Conflict, Refused
-from lockstitch.model import OWNED_BY_THREAD, Archive, Blob, BlobUse, Delivery, File, Record, Run, Stitch, Thread
+from lockstitch.model import (
+    SIDE_RECORDS,
+    Archive,
+    Blob,
+    BlobUse,
+    DailyMetric,
+    Delivery,
+    File,
+    Record,
+    Run,
+    Stitch,
+    Thread,
+)
+
+R = TypeVar("R", bound=Record)
+
+_KINDS: Final = frozenset({Delivery, *SIDE_RECORDS})
+"""Classes that every store has a place for."""
 
 
 def put(transaction: Transaction, records: Sequence[Record], *, new: bool = False) -> None:
@@ -24,9 +43,37 @@ def put(transaction: Transaction, records: Sequence[Record], *, new: bool = Fals
     _WRITERS.get(kind, _put_records)(transaction, records)
 
 
+def write_records(transaction: Transaction, commit: Commit) -> None:
+    """Delete and write the records of a commit. Raises `Refused` if this store has no table for one of them."""
+    written = (*commit.new_records, *commit.default_records, *commit.records)
+    for kind in {type(record) for record in written} | {find.kind for find in commit.deleted_records}:
+        if kind not in _KINDS:
+            extensions.require_table(transaction, kind)
+    for find in commit.deleted_records:
+        delete(transaction, find, force=False)
+    for record in commit.new_records:
+        put(transaction, [record], new=True)
+    for record in commit.default_records:
+        if _stored(transaction, record) is None:
+            put(transaction, [record])
+    for record in commit.records:
+        put(transaction, [_added(transaction, record) if isinstance(record, DailyMetric) else record])
+
+
+def _added(transaction: Transaction, metric: DailyMetric) -> DailyMetric:
+    """Return the sum of a metric and the stored one of the same day, agent and model."""
+    stored = _stored(transaction, metric)
+    return metric if stored is None else stored.plus(metric)
+
+
+def _stored(transaction: Transaction, record: R) -> R | None:
+    """Return the stored record with the same key, or None."""
+    return query.get(transaction, type(record), [getattr(record, field) for field in record.primary_key])
+
+
 def _refuse_known(transaction: Transaction, records: Sequence[Record]) -> None:
     for record in records:
-        if query.get(transaction, type(record), [getattr(record, field) for field in record.primary_key]) is not None:
+        if _stored(transaction, record) is not None:
             raise Conflict("Another writer stored this record first. Nothing was written.")
 
 
@@ -79,7 +126,7 @@ def _put_deliveries(transaction: Transaction, deliveries: Sequence[Delivery]) ->
 
 
 def _put_records(transaction: Transaction, records: Sequence[Record]) -> None:
-    owner = OWNED_BY_THREAD.get(type(records[0]))
+    owner = type(records[0]).thread_field
     for record in records:
         if owner is not None:
             append.require_thread(transaction, getattr(record, owner))

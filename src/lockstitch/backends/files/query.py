@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from lockstitch.backend import Find, Where
+from lockstitch.backend import AnyOf, Condition, Find, Where, conditions_on
 from lockstitch.backends.files import disk, log, tables
 from lockstitch.backends.files.disk import name_of
 from lockstitch.backends.files.log import extent_of
 from lockstitch.backends.files.transaction import Folder
 from lockstitch.errors import Refused
-from lockstitch.model import ColumnKind, Delivery, Record, Run, Stitch, Thread, parse_time
-from lockstitch.model.record import column_kinds
+from lockstitch.model import ColumnKind, Delivery, Json, Record, Run, Stitch, Thread, parse_time
+from lockstitch.model.record import column_kinds, json_kind
 
 R = TypeVar("R", bound=Record)
 
@@ -49,15 +49,15 @@ def select(records: Iterable[R], find: Find[R]) -> list[R]:
 
 def matching(records: Iterable[R], find: Find[R]) -> list[R]:
     """Return the records that meet every condition. As in SQL, comparisons with null are false."""
-    tests = [_test(find.kind, condition) for condition in find.where]
-    return [record for record in records if all(test(record) for test in tests)]
+    test = _test_all(find.kind, find.where)
+    return [record for record in records if test(record)]
 
 
 def wanted_values(find: Find[Any], field: str) -> list[Any] | None:
     """Return the values that the conditions allow for a field, or None if they do not restrict it."""
     values: list[Any] | None = None
-    for condition in find.where:
-        if condition.field == field and condition.operator in ("=", "in"):
+    for condition in conditions_on(find, field):
+        if condition.operator in ("=", "in"):
             allowed: Sequence[Any] = condition.value if condition.operator == "in" else [condition.value]
             allowed = [_typed(find.kind, field, value) for value in allowed if value is not None]
             values = [value for value in allowed if values is None or value in values]
@@ -69,8 +69,25 @@ def typed_key(kind: type[Record], key: Sequence[Any]) -> list[Any]:
     return [_typed(kind, field, value) for field, value in zip(kind.primary_key, key, strict=True)]
 
 
+def _test_all(kind: type[Record], conditions: Sequence[Condition]) -> Callable[[Record], bool]:
+    tests = [_test_any(kind, item) if isinstance(item, AnyOf) else _test(kind, item) for item in conditions]
+    return lambda record: all(test(record) for test in tests)
+
+
+def _test_any(kind: type[Record], condition: AnyOf) -> Callable[[Record], bool]:
+    tests = [
+        _test_all(kind, [alternative] if isinstance(alternative, Where | AnyOf) else alternative)
+        for alternative in condition.alternatives
+    ]
+    return lambda record: any(test(record) for test in tests)
+
+
 def _test(kind: type[Record], condition: Where) -> Callable[[Record], bool]:
-    field, comparison, value = condition
+    field, comparison, value, path = condition
+    if path:
+        return _test_json(kind, condition)
+    if isinstance(field, tuple):
+        return _test_together(kind, field, condition)
     _kind_of(kind, field)
     if comparison == "is null":
         return lambda record: getattr(record, field) is None
@@ -88,6 +105,47 @@ def _test(kind: type[Record], condition: Where) -> Callable[[Record], bool]:
     def test(record: Record) -> bool:
         own = getattr(record, field)
         return own is not None and value is not None and compare(own, value)
+
+    return test
+
+
+def _test_together(kind: type[Record], fields: tuple[str, ...], condition: Where) -> Callable[[Record], bool]:
+    if condition.operator != "in":
+        raise Refused(f"Several fields can only be compared with `in`, not with `{condition.operator}`.")
+    wanted = {
+        tuple(_typed(kind, field, value) for field, value in zip(fields, values, strict=True))
+        for values in condition.value
+        if None not in values
+    }
+    return lambda record: tuple(getattr(record, field) for field in fields) in wanted
+
+
+def _test_json(kind: type[Record], condition: Where) -> Callable[[Record], bool]:
+    field, comparison, value, path = condition
+    if not isinstance(field, str) or _kind_of(kind, field) is not ColumnKind.JSON:
+        raise Refused(f"Only a JSON field of {kind.__name__} has parts, not {field!r}.")
+    if comparison == "like":
+        raise Refused("A part of a JSON field cannot be compared with `like`.")
+
+    def part(record: Record) -> Any:
+        item: Any = getattr(record, field)
+        for key in path:
+            item = cast("Json", item).get(key) if isinstance(item, dict) else None
+        return item
+
+    if comparison in ("is null", "is not null"):
+        return lambda record: (part(record) is None) == (comparison == "is null")
+    items: Sequence[Any] = value if comparison == "in" else [value]
+    wanted = [(item, json_kind(item)) for item in items]
+    compare = _COMPARE["=" if comparison in ("in", "!=") else comparison]
+
+    def meets(own: Any) -> bool:
+        kind_of_own = None if isinstance(own, dict | list) else json_kind(own)
+        return any(kind_of_own is kind_of_item and compare(own, item) for item, kind_of_item in wanted)
+
+    def test(record: Record) -> bool:
+        own = part(record)
+        return own is not None and meets(own) != (comparison == "!=")
 
     return test
 
@@ -222,8 +280,8 @@ def _log_files(folder: Folder, find: Find[Any]) -> Iterator[str]:
 def _bounds(find: Find[Any], field: str) -> tuple[int, float]:
     """Return the lowest and the highest value that the conditions allow for a number."""
     lowest, highest = 0, float("inf")
-    for condition in find.where:
-        if condition.field == field and condition.value is not None:
+    for condition in conditions_on(find, field):
+        if condition.value is not None:
             if condition.operator in ("=", ">", ">="):
                 lowest = max(lowest, condition.value + (condition.operator == ">"))
             if condition.operator in ("=", "<", "<="):

@@ -269,7 +269,10 @@ class PostgresBackend:
 
 def _is_one_statement(commit: Commit) -> bool:
     """True if the commit is a single change, edit or new record, which needs no explicit transaction."""
-    if len(commit.steps) + len(commit.new_threads) + len(commit.webhook_events) != 1 or not commit.is_record_only:
+    if commit.deleted_threads or commit.superseded:
+        return False
+    records = (commit.records, commit.new_records, commit.default_records, commit.deleted_records)
+    if sum(map(len, (commit.steps, commit.new_threads, commit.webhook_events, *records))) != 1:
         return False
     step = commit.steps[0] if commit.steps else None
     return step is None or isinstance(step, ThreadEdit) or (isinstance(step, ThreadChange) and fits(step))

@@ -80,6 +80,12 @@ MARK = re.compile(r"\$\{(\w+)\}")
 """A named parameter in a finished text, before it gets its number."""
 
 
+def _json_path(field: str, path: Sequence[str], prefix: str) -> tuple[str, dict[str, Any]]:
+    """Return the expression of a place in a JSON field."""
+    keys = {f"{prefix}_path{number}": key for number, key in enumerate(path)}
+    return f"({SCHEMA}.safe_jsonb({field}){''.join(f' -> :{name}::text' for name in keys)})", dict(keys)
+
+
 def _unnest(name: str, kind: ColumnKind) -> str:
     return f"SELECT unnest(:{name}::{TYPES[kind]}[])"
 
@@ -140,7 +146,7 @@ def dialect(clock: Clock) -> Dialect:
         now="statement_timestamp()" if real else ":now::timestamptz",
         expired="(w.beat_at + make_interval(secs => w.lease_seconds) < {now})",
         # Projects take turns in the same order on every backend, independent of the collation of the database.
-        words={"ready": "", "due": "", "held": "", "suspect": "", "binary": 'COLLATE "C"', **_FIGURES},
+        words={"ready": "", "due": "", "held": "", "suspect": "", "binary": 'COLLATE "C"', "rows": "", **_FIGURES},
         encoders={
             ColumnKind.UUID: attrgetter("hex"),
             ColumnKind.INTEGER: str,
@@ -153,6 +159,7 @@ def dialect(clock: Clock) -> Dialect:
         mark=_mark,
         clock_parameters=_nothing if real else partial(_now, clock),
         targets=_TARGETS,
+        json_path=_json_path,
         unnest=_unnest,
     )
 

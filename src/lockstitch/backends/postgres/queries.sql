@@ -341,3 +341,16 @@ SELECT concat_ws(', ',
          THEN 'may write to tables of lockstitch' END,
     CASE WHEN has_schema_privilege(me.oid, 'lockstitch', 'CREATE') THEN 'may create in the schema lockstitch' END)
 FROM pg_catalog.pg_roles me WHERE me.rolname = session_user;
+
+-- own: json_present
+-- Of a place in a JSON field: not null if there is a value.
+jsonb_typeof({place}) <> 'null'
+
+-- own: json_text
+CASE jsonb_typeof({place}) WHEN 'string' THEN {place} #>> '{}' END COLLATE "C"
+
+-- own: json_number
+CASE jsonb_typeof({place}) WHEN 'number' THEN ({place} #>> '{}')::numeric END
+
+-- own: json_boolean
+CASE jsonb_typeof({place}) WHEN 'boolean' THEN ({place} #>> '{}')::boolean END

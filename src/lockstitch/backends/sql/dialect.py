@@ -7,10 +7,11 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from lockstitch.backend import Find, Where
+from lockstitch.backend import AnyOf, Condition, Find, Where
 from lockstitch.backends.sql.queries import Row, Statement
+from lockstitch.errors import Refused
 from lockstitch.model import ColumnKind, Record, columns
-from lockstitch.model.record import column_kinds
+from lockstitch.model.record import column_kinds, json_kind
 
 R = TypeVar("R", bound=Record)
 Convert = Callable[[Any], Any]
@@ -65,6 +66,9 @@ class Dialect:
     """Return the parameters that `now` refers to."""
     targets: Mapping[type[Record], Target]
     """Targets of record classes that are not written directly to their own table."""
+    json_path: Callable[[str, Sequence[str], str], tuple[str, dict[str, Any]]]
+    """Return the place in a JSON field, for the queries `json_…`, and its parameters. The last argument is a prefix of
+    their names."""
     unnest: Callable[[str, ColumnKind], str] | None = None
     """Return a query for the values of an array parameter. None if the database has no arrays."""
 
@@ -198,16 +202,38 @@ class Dialect:
         return ", ".join(name for name, _ in columns(kind))
 
     def _where(self, find: Find[Any]) -> tuple[str, dict[str, Any]]:
-        conditions: list[str] = []
+        text, parameters = self._all_of(find.kind, find.where, "w")
+        return (f" WHERE {text}" if text else ""), parameters
+
+    def _all_of(self, kind: type[Record], conditions: Sequence[Condition], name: str) -> tuple[str, dict[str, Any]]:
+        texts: list[str] = []
         parameters: dict[str, Any] = {}
-        for number, condition in enumerate(find.where):
-            text, values = self._condition(find.kind, condition, f"w{number}")
-            conditions.append(text)
+        for number, condition in enumerate(conditions):
+            mark = f"{name}{number}"
+            if isinstance(condition, AnyOf):
+                text, values = self._any_of(kind, condition, mark)
+            else:
+                text, values = self._condition(kind, condition, mark)
+            texts.append(text)
             parameters |= values
-        return (f" WHERE {' AND '.join(conditions)}" if conditions else ""), parameters
+        return " AND ".join(texts), parameters
+
+    def _any_of(self, kind: type[Record], condition: AnyOf, name: str) -> tuple[str, dict[str, Any]]:
+        texts: list[str] = []
+        parameters: dict[str, Any] = {}
+        for number, alternative in enumerate(condition.alternatives):
+            conditions = [alternative] if isinstance(alternative, Where | AnyOf) else alternative
+            text, values = self._all_of(kind, conditions, f"{name}_{number}_")
+            texts.append(f"({text or '1 = 1'})")
+            parameters |= values
+        return f"({' OR '.join(texts) or '1 = 0'})", parameters
 
     def _condition(self, kind: type[Record], condition: Where, name: str) -> tuple[str, dict[str, Any]]:
-        field, operator, value = condition
+        field, operator, value, path = condition
+        if path:
+            return self._json_condition(kind, condition, name)
+        if isinstance(field, tuple):
+            return self._together(kind, field, condition, name)
         if operator in ("is null", "is not null"):
             return f"{field} {operator.upper()}", {}
         if field in _VOCABULARIES and (words := _words(value)):
@@ -221,6 +247,51 @@ class Dialect:
             return "1 = 0", {}
         marks, parameters = self.among(values, name, self._column(kind, field))
         return f"{field} IN ({marks})", parameters
+
+    def _together(
+        self, kind: type[Record], fields: tuple[str, ...], condition: Where, name: str
+    ) -> tuple[str, dict[str, Any]]:
+        """Return the condition that several fields together have one of several values."""
+        if condition.operator != "in":
+            raise Refused(f"Several fields can only be compared with `in`, not with `{condition.operator}`.")
+        rows: list[str] = []
+        parameters: dict[str, Any] = {}
+        for number, values in enumerate(condition.value):
+            row = {
+                f"{name}_{number}_{place}": self._encode_value(kind, field, value)
+                for place, (field, value) in enumerate(zip(fields, values, strict=True))
+            }
+            rows.append(f"({', '.join(f':{mark}' for mark in row)})")
+            parameters |= row
+        return (f"({', '.join(fields)}) IN ({{rows}}{', '.join(rows)})" if rows else "1 = 0"), parameters
+
+    def _json_condition(self, kind: type[Record], condition: Where, name: str) -> tuple[str, dict[str, Any]]:
+        field, operator, value, path = condition
+        if not isinstance(field, str) or self._column(kind, field) is not ColumnKind.JSON:
+            raise Refused(f"Only a JSON field of {kind.__name__} has parts, not {field!r}.")
+        place, parameters = self.json_path(field, path, name)
+
+        def part(json: str) -> str:
+            return self.queries[f"json_{json}"].replace("{place}", place)
+
+        def compared(mark: str, item: Any, comparison: str) -> str:
+            kind_of_item = json_kind(item)
+            convert = self.encoders.get(kind_of_item)
+            parameters[mark] = convert(item) if convert else item
+            return f"{part(kind_of_item)} {comparison} :{mark}"
+
+        if operator == "is null":
+            return f"NOT coalesce({part('present')}, FALSE)", parameters
+        if operator == "is not null":
+            return f"coalesce({part('present')}, FALSE)", parameters
+        if operator == "!=":
+            return f"({part('present')} AND NOT coalesce({compared(name, value, '=')}, FALSE))", parameters
+        if operator == "like":
+            raise Refused("A part of a JSON field cannot be compared with `like`.")
+        if operator != "in":
+            return compared(name, value, operator), parameters
+        texts = [compared(f"{name}_{number}", item, "=") for number, item in enumerate(value)]
+        return f"({' OR '.join(texts) or '1 = 0'})", parameters
 
     def _after(self, find: Find[Any]) -> tuple[str, dict[str, Any]]:
         fields = [field.removeprefix("-") for field in find.order]

@@ -46,6 +46,12 @@ def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit,
             receipts.append((yield from _deliver(dialect, step, clock)))
     for webhook_event in wanted.webhook_events:
         yield dialect.insert(webhook_event)
+    for find in wanted.deleted_records:
+        yield dialect.delete(find)
+    for record in wanted.new_records:
+        yield dialect.insert(record)
+    for record in wanted.default_records:
+        yield dialect.insert(record, "keep")
     for record in wanted.records:
         name = "figures_add" if isinstance(record, DailyMetric) else dialect.upsert_name(type(record))
         yield dialect.insert(record, name)
@@ -198,8 +204,12 @@ def delete_threads(dialect: Dialect, ids: Sequence[UUID], force: bool) -> Script
 
 def stitch_range(find: Find[Stitch]) -> tuple[UUID, int, int]:
     """Return the thread and the positions of a deletion of stitches. Raises `Refused` for any other condition."""
-    values = {(condition.field, condition.operator): condition.value for condition in find.where}
-    if values.keys() != {("thread_id", "="), ("position", ">="), ("position", "<=")}:
+    values = {
+        (condition.field, condition.operator): condition.value
+        for condition in find.where
+        if isinstance(condition, Where) and not condition.path
+    }
+    if len(find.where) != len(values) or values.keys() != {("thread_id", "="), ("position", ">="), ("position", "<=")}:
         raise Refused("Stitches can be deleted only by thread and a range of positions. Nothing was deleted.")
     return values["thread_id", "="], values["position", ">="], values["position", "<="]
 

@@ -60,9 +60,6 @@ T = TypeVar("T")
 POLL = 0.02
 """Seconds between two checks for new commits."""
 
-SMALL = 100
-"""Maximum number of rows that are read on the thread of the event loop."""
-
 
 class SqliteBackend:
     """One SQLite file, or `:memory:` for a store that ends with its process."""
@@ -108,18 +105,16 @@ class SqliteBackend:
         await self._writer.run(lambda connection: bulk.write_encoded(connection, self._dialect, encoded), large=True)
 
     async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
-        small = all(last is not None and last - first < SMALL for first, last in ranges)
-        return await self._reader.run(lambda: operations.read(self._dialect, thread_id, ranges), small=small)
+        return await self._reader.run(lambda: operations.read(self._dialect, thread_id, ranges))
 
     async def get(self, kind: type[R], key: Sequence[Any]) -> R | None:
         where = [Where(field, "=", value) for field, value in zip(kind.primary_key, key, strict=True)]
         wanted = Find(kind, where, limit=1)
-        matches = await self._reader.run(lambda: operations.find(self._dialect, wanted), small=True)
+        matches = await self.find(wanted)
         return matches[0] if matches else None
 
     async def find(self, find: Find[R]) -> list[R]:
-        small = find.limit is not None and find.limit <= SMALL and not find.offset
-        return await self._reader.run(lambda: operations.find(self._dialect, find), small=small)
+        return await self._reader.run(lambda: operations.find(self._dialect, find))
 
     async def put(self, records: Sequence[Record], *, new: bool = False) -> None:
         await self._write(lambda: self._put(records, new=new))
@@ -190,7 +185,7 @@ class SqliteBackend:
         self._writer.close()
 
     async def count(self, find: Find[Any]) -> int:
-        return await self._reader.run(lambda: operations.count(self._dialect, find), small=_selects_by_key(find))
+        return await self._reader.run(lambda: operations.count(self._dialect, find))
 
     async def seconds_until_ready(self, agents: Sequence[str], project: str | None) -> float | None:
         return await self._reader.run(lambda: operations.seconds_until_ready(self._dialect, agents, project))
@@ -216,7 +211,7 @@ class SqliteBackend:
     async def search(self, project: str, text: str, limit: int) -> list[SearchHit]:
         while await self._write(lambda: search.catch_up(self._dialect)):
             pass
-        return await self._reader.run(lambda: search.search(self._dialect, project, text, limit))
+        return await self._reader.run(lambda: search.search(self._dialect, project, text, limit), large=True)
 
     async def size(self, thread_id: UUID | None) -> Sizes:
         sizes = await self._reader.run(lambda: reports.size(self._dialect, thread_id, "length(CAST({} AS BLOB))"))
@@ -255,7 +250,7 @@ class SqliteBackend:
         await asyncio.to_thread(self._extend, extension)
 
     async def extensions(self) -> list[str]:
-        return [row[0] for row in await self._reader.run(self._extensions, small=True)]
+        return [row[0] for row in await self._reader.run(self._extensions)]
 
     async def run_query(
         self, extension: Extension, name: str, parameters: Fields, into: type[Record] | None, *, writes: bool
@@ -356,15 +351,6 @@ class SqliteBackend:
     def _disk(self) -> Script[int]:
         rows = yield self._dialect.statement("disk", {})
         return int(rows[0][0])
-
-
-def _selects_by_key(find: Find[Any]) -> bool:
-    """True if a condition names a few primary keys, so that only these rows are read."""
-    if len(find.kind.primary_key) > 1:
-        return False
-    field = find.kind.primary_key[0]
-    conditions = [condition for condition in find.where if condition.field == field]
-    return any(operator == "=" or (operator == "in" and len(value) <= SMALL) for _, operator, value in conditions)
 
 
 def _changes(connection: sqlite3.Connection, own: bool) -> int:

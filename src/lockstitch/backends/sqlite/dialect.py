@@ -1,5 +1,6 @@
 """The SQLite dialect: UUIDs and times are text, references between rows are row numbers."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -8,6 +9,7 @@ import orjson
 
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect, Target
+from lockstitch.errors import Refused
 from lockstitch.model import Clock, ColumnKind, Record, Run, Stitch, codec, columns, format_time, parse_time
 from lockstitch.model.worker import host_clock
 
@@ -82,6 +84,13 @@ _EXPIRED: Final = (
 """The rule of `model.worker.expired_on_host`."""
 
 
+def _json_path(field: str, path: Sequence[str], prefix: str) -> tuple[str, dict[str, Any]]:
+    """Return the arguments of a JSON function. SQLite cannot escape quotes in a path."""
+    if any(character in key for key in path for character in '"\\') or not all(key.isprintable() for key in path):
+        raise Refused(f"A key of {'.'.join(path)!r} has a quote, a backslash or a control character.")
+    return f"{field}, :{prefix}_path", {f"{prefix}_path": "$" + "".join(f'."{key}"' for key in path)}
+
+
 def _parameter(name: str) -> str:
     return f":{name}"
 
@@ -110,6 +119,7 @@ def dialect(clock: Clock) -> Dialect:
             "held": " INDEXED BY threads_held",
             "suspect": " INDEXED BY threads_suspects",
             "binary": "",
+            "rows": "VALUES ",
             **_FIGURES,
         },
         encoders={
@@ -127,4 +137,5 @@ def dialect(clock: Clock) -> Dialect:
         mark=_parameter,
         clock_parameters=partial(_now, clock),
         targets={Stitch: _STITCH, Run: _RUN_ROW},
+        json_path=_json_path,
     )

@@ -99,3 +99,16 @@ WHERE thread_no = (SELECT no FROM threads WHERE id = :thread_id) AND previous_id
 -- own: stitches_delete
 DELETE FROM stitch_rows
 WHERE thread_no = (SELECT no FROM threads WHERE id = :thread_id) AND position <= :last AND position >= :first;
+
+-- own: json_present
+-- Of a place in a JSON field: not null if there is a value.
+json_type({place}) <> 'null'
+
+-- own: json_text
+CASE json_type({place}) WHEN 'text' THEN json_extract({place}) END
+
+-- own: json_number
+CASE WHEN json_type({place}) IN ('integer', 'real') THEN json_extract({place}) END
+
+-- own: json_boolean
+CASE json_type({place}) WHEN 'true' THEN 1 WHEN 'false' THEN 0 END

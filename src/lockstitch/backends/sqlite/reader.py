@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from lockstitch.backends.sql.queries import Script
@@ -13,11 +13,23 @@ from lockstitch.backends.sqlite.writer import GroupCommitWriter
 
 T = TypeVar("T")
 
+STEPS = 10_000
+"""Steps of SQLite's virtual machine after which a read leaves the thread of the event loop: less than a millisecond."""
+
+
+class _TooLarge(Exception):
+    """A read needs more steps than the event loop can spare."""
+
+
+def _stop() -> bool:
+    return True
+
 
 class ReadConnections:
     """Runs scripts that only read, each on one snapshot.
 
-    A small read runs on the thread of the event loop, where it takes microseconds. A large read runs in another thread.
+    A read starts on the thread of the event loop, where a small one takes microseconds. SQLite stops it there after
+    `STEPS` steps. It then runs again in another thread.
     """
 
     def __init__(self, path: str, writer: GroupCommitWriter) -> None:
@@ -27,9 +39,12 @@ class ReadConnections:
         self._lock = threading.Lock()
         self._closed = False
 
-    async def run(self, script: Callable[[], Script[T]], *, small: bool = False) -> T:
-        """Return the result of a script. `small` runs it on the thread of the event loop."""
-        return self._run(script) if small else await asyncio.to_thread(self._run, script)
+    async def run(self, script: Callable[[], Script[T]], *, large: bool = False) -> T:
+        """Return the result of a script. `large` runs it in another thread at once, because its steps take long."""
+        if not large:
+            with suppress(_TooLarge):
+                return self._run(script, STEPS)
+        return await asyncio.to_thread(self._run, script)
 
     def close(self) -> None:
         """Close the idle connections.
@@ -43,13 +58,20 @@ class ReadConnections:
         for connection in idle:
             connection.close()
 
-    def _run(self, script: Callable[[], Script[T]]) -> T:
+    def _run(self, script: Callable[[], Script[T]], steps: int = 0) -> T:
+        """Return the result of a script. Raises `_TooLarge` if one of its statements needs more than `steps` steps."""
         try:
             with self._connection() as connection:
                 connection.execute("BEGIN")
+                connection.set_progress_handler(_stop if steps else None, steps)
                 try:
                     return run(connection, script())
+                except sqlite3.OperationalError as exc:
+                    if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                        raise _TooLarge from exc
+                    raise
                 finally:
+                    connection.set_progress_handler(None, 0)
                     if connection.in_transaction:
                         connection.execute("COMMIT")
         except (sqlite3.Error, OverflowError, UnicodeError) as exc:

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
-from lockstitch.backend import Find, FullBackend, SupportsExtensions, Where
+from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import Conflict, StoreDamaged
 from lockstitch.extension import Extension
+from lockstitch.lenses import catalog
 from lockstitch.model import (
     OWNED_BY_THREAD,
     SIDE_RECORDS,
@@ -177,7 +178,7 @@ class _Copy:
     async def extension(self, extension: Extension) -> None:
         """Copy the tables of an application."""
         target = self._target
-        if not isinstance(target, SupportsExtensions):
+        if extension.needs_sql and target.lens(catalog.NAMES[0]) is None:
             self.copied.skipped_extensions.append(extension.name)
             return
         await target.extend(extension)

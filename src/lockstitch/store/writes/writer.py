@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from lockstitch.backend import Commit, Find, FullBackend, Receipt, ThreadChange, ThreadEdit, Where
@@ -18,11 +19,12 @@ from lockstitch.errors import (
     ThreadHeld,
     UnseenDeliveries,
 )
-from lockstitch.model import Clock, Delivery, Stitch, Thread
+from lockstitch.model import Clock, Delivery, Record, Stitch, Thread
 from lockstitch.store.leases import Leases
 from lockstitch.store.release import Tenure
 from lockstitch.store.transaction import Transaction, head_after, plan_commit
 from lockstitch.store.writes.media import Media
+from lockstitch.store.writes.run_sums import with_run_sums
 
 OUTCOME_TIMEOUT = 30.0
 """Seconds to wait for a store that became unreachable during a commit."""
@@ -52,6 +54,12 @@ class CommitWriter:
 
     async def commit(self, transaction: Transaction) -> list[Committed]:
         """Write a transaction, all of it or nothing. Return one result per update, in the order of the updates."""
+        if any(update.sum_runs for update in transaction.updates):
+            updates = [
+                await with_run_sums(self._backend, update) if update.sum_runs else update
+                for update in transaction.updates
+            ]
+            transaction = replace(transaction, updates=updates)
         stored = await self._media.offload(transaction)
         commit = self.plan(stored)
         try:
@@ -140,8 +148,7 @@ class CommitWriter:
     async def _lookup_receipts(self, commit: Commit) -> list[Receipt] | None:
         """Return the receipts of a commit that happened, and None if it did not happen."""
         if not commit.new_threads and not commit.steps:
-            # Records alone leave no trace to look for. To write them again is safe.
-            return None
+            return [] if commit.new_records and await self._has_records(commit.new_records) else None
         for thread in commit.new_threads:
             there = await self._backend.get(Thread, (thread.id,))
             # Another writer may have created a thread with this id.
@@ -155,6 +162,14 @@ class CommitWriter:
                 return None
             receipts.append(receipt)
         return receipts
+
+    async def _has_records(self, records: Sequence[Record]) -> bool:
+        """True if the store contains all of these records. Other records alone can be written again."""
+        for record in records:
+            key = [getattr(record, field) for field in record.primary_key]
+            if None in key or await self._backend.get(type(record), key) != record:
+                return False
+        return True
 
     async def _lookup_receipt(self, step: ThreadChange | Delivery | ThreadEdit, head: Thread) -> Receipt | None:
         """Return the receipt of a step that the store contains, and None if the store does not contain it."""
