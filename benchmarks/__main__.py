@@ -12,6 +12,7 @@ from benchmarks import (
     append,
     claims,
     commits,
+    comparison,
     depth,
     evals,
     generations,
@@ -45,6 +46,7 @@ from benchmarks.scale import FULL, QUICK, Scale
 GROUPS = {
     "append": append,
     "runtime": runtime,
+    "comparison": comparison,
     "step_cpu": step_cpu,
     "workers": workers,
     "commits": commits,
@@ -73,7 +75,7 @@ GROUPS = {
     "planning": planning,
 }
 
-BY_HAND = frozenset({"memory", "opening", "receiving", "receivers", "reports"})
+BY_HAND = frozenset({"comparison", "memory", "opening", "receiving", "receivers", "reports"})
 """Groups that run only if they are named: they need more than a database, or much time."""
 
 

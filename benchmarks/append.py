@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 from benchmarks.floors.postgres import PostgresFloor
 from benchmarks.floors.sqlite import SqliteFloor
-from benchmarks.measure import middle, take_turns
+from benchmarks.measure import take_turns
 from benchmarks.places import SQL, Places, sqlite_path
 from benchmarks.report import Measured, Row, at_least
 from benchmarks.scale import Scale
@@ -45,9 +45,9 @@ async def _sqlite(places: Places, concurrency: int, scale: Scale) -> list[Row]:
             return await together(agents, scale.appends)
 
         rounds = await take_turns(scale.rounds, hand_written, through_the_store)
-    raw, stored = middle([(figures[0], figures[1]) for figures in rounds])
     aim = at_least(AIMS["sqlite"][concurrency])
-    return [Row("append", "sqlite", stored, "appends/s", raw, aim, concurrency)]
+    pairs = [(figures[0], figures[1]) for figures in rounds]
+    return [Row.compared("append", "sqlite", pairs, "appends/s", aim, concurrency)]
 
 
 async def _postgres(places: Places, concurrency: int, scale: Scale) -> list[Row]:
@@ -66,12 +66,13 @@ async def _postgres(places: Places, concurrency: int, scale: Scale) -> list[Row]
             lambda: statement_floor.append(scale.appends),
             lambda: together(agents, scale.appends),
         )
-    raw, stored = middle([(figures[1], figures[2]) for figures in rounds])
     aim = at_least(AIMS["postgres"][concurrency])
-    best = Row("append, compared with one statement", "postgres", stored, "appends/s", raw, aim, concurrency)
-    raw, stored = middle([(figures[0], figures[2]) for figures in rounds])
-    usual = Row("append, compared with three statements", "postgres", stored, "appends/s", raw, None, concurrency)
-    return [best, usual]
+    one = [(figures[1], figures[2]) for figures in rounds]
+    usual = [(figures[0], figures[2]) for figures in rounds]
+    return [
+        Row.compared("append, compared with one statement", "postgres", one, "appends/s", aim, concurrency),
+        Row.compared("append, compared with three statements", "postgres", usual, "appends/s", None, concurrency),
+    ]
 
 
 async def _agents(stack: AsyncExitStack, places: Places, backend: str, number: int) -> tuple[str, list[Agent]]:

@@ -1,10 +1,13 @@
 """`Crew`: processes of `benchmarks.processes`, controlled line by line over stdin and stdout."""
 
 import asyncio
+import os
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+
+from benchmarks.peers.environment import Environment
 
 PATIENCE = 120.0
 """Seconds to wait for a line. A busy machine needs many; a process that hangs ends the benchmark."""
@@ -17,9 +20,11 @@ class Member:
         self._process = process
 
     @classmethod
-    async def start(cls, name: str, *arguments: str) -> "Member":
-        command = (sys.executable, "-m", f"benchmarks.processes.{name}", *arguments)
-        return cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE))
+    async def start(cls, name: str, *arguments: str, environment: Environment | None = None) -> "Member":
+        python = environment.python if environment else sys.executable
+        variables = environment.variables if environment else os.environ
+        command = (python, "-m", f"benchmarks.processes.{name}", *arguments)
+        return cls(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, env=variables))
 
     @property
     def pid(self) -> int:
@@ -85,12 +90,14 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew(number: int, name: str, *arguments: str) -> AsyncGenerator[Crew, None]:
-    """Return a crew of this size, as a context manager."""
+async def crew(
+    number: int, name: str, *arguments: str, environment: Environment | None = None
+) -> AsyncGenerator[Crew, None]:
+    """Return a crew of this size, as a context manager. Without an environment, it uses the current interpreter."""
     members: list[Member] = []
     try:
         while len(members) < number:
-            members.append(await Member.start(name, *arguments))
+            members.append(await Member.start(name, *arguments, environment=environment))
         yield Crew(members)
     finally:
         for member in members:

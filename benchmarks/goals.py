@@ -1,17 +1,12 @@
 """The thread for the benchmarks of workers and `agent.run`: steps that use a tool, 2 KB per message."""
 
+from benchmarks.content import ANSWER, RESULT, STEPS, TEXT
 from lockstitch import Agent, tool
 from lockstitch.model import Json
 from lockstitch.testing import Scripted
 
-STEPS = 5
-"""Steps of a worker's thread: four that use the tool, and the answer."""
-
 APPENDS = 2 * STEPS
 """Appends of such a thread: its input, five responses and four results."""
-
-TEXT = "The depot in Graz has the parcel. " * 55
-RESULT = "One parcel, 2.4 kg, waits at shelf 7. " * 50
 
 
 @tool(effect="safe")
@@ -24,6 +19,6 @@ def agent(steps: int = STEPS) -> Agent:
     """Return an agent with this number of steps per run."""
     usage = {"input_tokens": 900, "output_tokens": 450}
     step: Json = {"text": TEXT, "calls": [{"name": "look", "input": {}}], "usage": usage}
-    last: Json = {"text": "Done.", "usage": usage}
+    last: Json = {"text": ANSWER, "usage": usage}
     model = Scripted(lambda request: last if request.step >= steps else step)
     return Agent("bench", model=model, tools=[look], title=False, max_steps=steps)

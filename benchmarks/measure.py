@@ -12,21 +12,22 @@ Side = Callable[[], Awaitable[float]]
 """One side of a comparison: it does its work once and returns its figure."""
 
 
-async def take_turns(rounds: int, *sides: Side) -> list[tuple[float, ...]]:
-    """Return the figures of all sides, round by round. The first round is a warm-up.
+async def take_turns(rounds: int, *sides: Side, warm_up: bool = True) -> list[tuple[float, ...]]:
+    """Return the figures of all sides, round by round. The first round is a warm-up, unless `warm_up` is false.
 
     A single round only checks that the benchmark works, so it has no warm-up and no cleanup.
     """
     figures: list[tuple[float, ...]] = []
     careful = rounds > 1
-    for _ in range(rounds + careful):
+    skipped = int(careful and warm_up)
+    for _ in range(rounds + skipped):
         one_round: list[float] = []
         for side in sides:
             if careful:
                 gc.collect()
             one_round.append(await side())
         figures.append(tuple(one_round))
-    return figures[careful:]
+    return figures[skipped:]
 
 
 def middle(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -34,7 +34,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 
 def _measure(traces: int, rounds: int) -> Measured:
-    peers = {name: server for name, server in SERVERS.items() if server.is_installed}
+    peers = {name: server for name, server in SERVERS.items() if server.environment.install()}
     turns: dict[str, list[Received]] = {name: [] for name in (OURS, *peers)}
     for _ in range(rounds):
         for name in turns:
@@ -61,16 +61,15 @@ def _measure(traces: int, rounds: int) -> Measured:
     missing = [name for name in SERVERS if name not in peers]
     notes = [_note(name, each) for name, each in turns.items()]
     if missing:
-        notes.append(f"not installed: {', '.join(missing)}; python -m benchmarks.peers.trace_servers")
+        notes.append(f"not installed: {', '.join(missing)}")
     return Measured(rows, notes)
 
 
 def _turn(peer: TraceServer, folder: Path, bodies: Bodies) -> Received:
-    database, port = folder / peer.package / "peer.db", free_port()
+    database, port = folder / peer.environment.name / "peer.db", free_port()
     database.parent.mkdir()
-    # Lockstitch's packages must not come before those of the peer.
-    environment = {**peer.variables(database, port, free_port()), "PYTHONPATH": ""}
-    command = peer.command(peer.home / "bin", database, port)
+    environment = {**peer.environment.variables, **peer.variables(database, port, free_port())}
+    command = peer.command(peer.environment.home / "bin", database, port)
     with running(command, port, peer.health, environment, PATIENCE) as (process, start):
         endpoint = f"http://127.0.0.1:{port}/v1/traces"
         return received(process.pid, start, endpoint, bodies, lambda: stored_spans(database), *peer.headers)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks.measure import middle
+
 
 @dataclass(frozen=True)
 class Aim:
@@ -50,6 +52,24 @@ class Row:
     aim: Aim | None = None
     concurrency: int = 1
     req: str | None = None
+    spread: tuple[float, float] | None = None
+    """Lowest and highest ratio of the rounds. The row has their median."""
+
+    @classmethod
+    def compared(
+        cls,
+        name: str,
+        backend: str,
+        pairs: Sequence[tuple[float, float]],
+        unit: str,
+        aim: Aim | None = None,
+        concurrency: int = 1,
+    ) -> "Row":
+        """Return the row of a comparison whose rounds measured these pairs: baseline and Lockstitch."""
+        floor, value = middle(pairs)
+        ratios = [pair[1] / pair[0] for pair in pairs]
+        spread = (min(ratios), max(ratios)) if len(ratios) > 1 else None
+        return cls(name, backend, value, unit, floor, aim, concurrency, spread=spread)
 
     @property
     def ratio(self) -> float | None:
@@ -72,7 +92,11 @@ class Row:
             "bound": str(self.aim) if self.aim else None,
             "met": self.met,
         }
-        return {**row, "req": self.req} if self.req else row
+        if self.req:
+            row["req"] = self.req
+        if self.spread:
+            row["spread"] = [_rounded(ratio) for ratio in self.spread]
+        return row
 
 
 @dataclass(frozen=True)
@@ -83,14 +107,14 @@ class Measured:
     notes: Sequence[str] = ()
 
 
-_HEADINGS = ("what", "backend", "at once", "value", "unit", "floor", "ratio", "aim", "met")
+_HEADINGS = ("what", "backend", "at once", "value", "unit", "floor", "ratio", "spread", "aim", "met")
 
 
 def table(rows: Sequence[Row]) -> str:
     lines = [_HEADINGS, *(_cells(row) for row in rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(_HEADINGS))]
     # Text is left-aligned, figures right-aligned.
-    words = {0, 1, 4, 7, 8}
+    words = {0, 1, 4, 8, 9}
     texts = [
         "  ".join(
             cell.ljust(width) if place in words else cell.rjust(width)
@@ -116,6 +140,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.unit,
         _figure(row.floor),
         "" if row.ratio is None else f"{row.ratio:.2f}",
+        f"{row.spread[0]:.2f} to {row.spread[1]:.2f}" if row.spread else "",
         str(row.aim or ""),
         verdict,
     )

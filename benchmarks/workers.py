@@ -1,4 +1,4 @@
-"""Threads of five steps executed by worker processes, compared with hand-written SQL and with peers.
+"""Threads of five steps executed by worker processes, compared with hand-written SQL.
 
 All threads exist before the clock starts. It runs from the registration of the first worker, which is just before its
 first claim, to the end of the last thread, both with the times in the database.
@@ -9,17 +9,17 @@ import sqlite3
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
 import psycopg
 
+from benchmarks.content import STEPS
 from benchmarks.counting import Commits
 from benchmarks.crew import Crew, crew
 from benchmarks.floors.plan import TEMPLATE
-from benchmarks.goals import APPENDS, STEPS, agent
-from benchmarks.measure import Side, middle, take_turns
+from benchmarks.goals import APPENDS, agent
+from benchmarks.measure import take_turns
 from benchmarks.places import SQL, Places, sqlite_path
 from benchmarks.report import Measured, Row, at_least, within
 from benchmarks.scale import Scale
@@ -32,19 +32,7 @@ AT_ONCE = 10
 """Threads that one process executes at once."""
 
 FLOOR_AIM = 0.5
-PEER_AIM = 5.0
 COMMITS_AIM = 2 * STEPS + 1
-
-PEERS = {"postgres": ("langgraph", "dbos", "procrastinate"), "sqlite": ("langgraph", "dbos")}
-"""Package names of the peers, by backend."""
-
-SHOWN = {"langgraph": "LangGraph", "dbos": "DBOS", "procrastinate": "procrastinate"}
-
-NEEDED = {
-    "langgraph": ("langgraph", "langgraph.checkpoint.{backend}"),
-    "dbos": ("dbos",),
-    "procrastinate": ("procrastinate",),
-}
 
 _UNENDED = "SELECT 1 FROM threads WHERE status IN ('pending', 'running', 'waiting') LIMIT 1"
 _CLOCK = """SELECT (SELECT min(started_at) FROM workers WHERE started_at >= {mark}),
@@ -53,55 +41,38 @@ _CLOCK = """SELECT (SELECT min(started_at) FROM workers WHERE started_at >= {mar
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
-    installed = [name for name in PEERS[backend] if _installed(name, backend)]
-    missing = [SHOWN[name] for name in PEERS[backend] if name not in installed]
-    rows: list[Row] = []
-    for workers in scale.crews:
-        rows += await _rows(places, backend, scale, workers, installed)
-    notes = [f"not installed: {', '.join(missing)}; pip install 'lockstitch[peers]'"] if missing else []
-    return Measured(rows, notes)
+    return Measured([row for workers in scale.crews for row in await _rows(places, backend, scale, workers)])
 
 
-async def _rows(places: Places, backend: str, scale: Scale, workers: int, peers: list[str]) -> list[Row]:
+async def _rows(places: Places, backend: str, scale: Scale, workers: int) -> list[Row]:
     at_once = AT_ONCE * workers
-    rounds = min(scale.rounds, 5)
     async with AsyncExitStack() as stack:
-        raw = _Driven(places, backend, scale.goals, await _crew(stack, workers, "raw", backend))
-        own_side = _Driven(places, backend, scale.goals, await _crew(stack, workers, "work", "goals"))
-        sides: list[Side] = [raw.round, own_side.round]
-        crews = [await _crew(stack, workers, "peer", name, backend) for name in peers]
-        for peer_crew in crews:
-            await peer_crew.open(stack.enter_context(places.fresh(backend)))
-            sides.append(_peer(peer_crew, max(scale.goals // 5, workers)))
-        figures = await take_turns(rounds, *sides)
-    floor, value = middle([(figure[0], figure[1]) for figure in figures])
+        raw = DrivenThreads(places, backend, scale.goals, await worker_crew(stack, workers, "raw", backend))
+        driven = DrivenThreads(places, backend, scale.goals, await worker_crew(stack, workers, "work", "goals"))
+        figures = await take_turns(min(scale.rounds, 5), raw.round, driven.round)
+    pairs = [(figure[0], figure[1]) for figure in figures]
     name = f"{STEPS}-step threads, {workers} worker{'s' if workers > 1 else ''}"
-    rows = [
-        Row(f"{name}, compared with the baseline", backend, value, "threads/s", floor, at_least(FLOOR_AIM), at_once),
-        Row(f"{name}: appends", backend, value * APPENDS, "appends/s", floor * APPENDS, None, at_once),
+    threads = Row.compared(
+        f"{name}, compared with the baseline", backend, pairs, "threads/s", at_least(FLOOR_AIM), at_once
+    )
+    appends = [(floor * APPENDS, value * APPENDS) for floor, value in pairs]
+    return [
+        threads,
+        Row.compared(f"{name}: appends", backend, appends, "appends/s", None, at_once),
         Row(
             f"{name}: commits a thread",
             backend,
-            median(own_side.commits),
+            median(driven.commits),
             "commits",
             None,
             within(COMMITS_AIM),
             at_once,
         ),
     ]
-    for place, peer in enumerate(peers, start=2):
-        peer_rate, value = middle([(figure[place], figure[1]) for figure in figures])
-        rows.append(Row(f"{name}, compared with {SHOWN[peer]}", backend, value, "threads/s", peer_rate, None, at_once))
-    if peers:
-        # The best peer of each round.
-        peer_rate, value = middle([(max(figure[2:]), figure[1]) for figure in figures])
-        aim = at_least(PEER_AIM)
-        rows.append(Row(f"{name}, compared with the best peer", backend, value, "threads/s", peer_rate, aim, at_once))
-    return rows
 
 
 @dataclass
-class _Driven:
+class DrivenThreads:
     """Processes that execute the threads of a new store, round by round: workers or the baseline."""
 
     places: Places
@@ -175,27 +146,6 @@ class _Database:
         return (ended - started).total_seconds()
 
 
-def _peer(peer_crew: Crew, number: int) -> Side:
-    """Return the threads per second of a peer's processes, from the first start to the last end."""
-    per_worker = number // len(peer_crew.members)
-
-    async def side() -> float:
-        for member in peer_crew.members:
-            await member.tell(str(per_worker))
-        answers = [(await member.line()).split() for member in peer_crew.members]
-        started = min(float(answer[0]) for answer in answers)
-        ended_at = max(float(answer[1]) for answer in answers)
-        return per_worker * len(peer_crew.members) / (ended_at - started)
-
-    return side
-
-
-async def _crew(stack: AsyncExitStack, number: int, name: str, *arguments: str) -> Crew:
+async def worker_crew(stack: AsyncExitStack, number: int, name: str, *arguments: str) -> Crew:
+    """Return processes of this kind, each of which executes `AT_ONCE` threads at once."""
     return await stack.enter_async_context(crew(number, name, *arguments, str(AT_ONCE)))
-
-
-def _installed(name: str, backend: str) -> bool:
-    try:
-        return all(find_spec(module.format(backend=backend)) is not None for module in NEEDED[name])
-    except ModuleNotFoundError:
-        return False

@@ -4,20 +4,19 @@ Workflows are started directly, concurrently in separate OS threads. Its queue i
 asynchronous workflows.
 """
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dbos import DBOS
 
-from benchmarks.goals import RESULT, STEPS, TEXT
-from benchmarks.places import sqlite_path
+from benchmarks.content import ANSWER, RESULT, TEXT
+from benchmarks.peers import Execute, Prepare
 
 
 @DBOS.step()
-def model(step: int) -> dict[str, Any]:
-    if step == STEPS:
-        return {"role": "assistant", "content": "Done."}
+def model(step: int, steps: int) -> dict[str, Any]:
+    if step == steps:
+        return {"role": "assistant", "content": ANSWER}
     call = {"type": "tool_use", "id": f"call_{step}", "name": "look", "input": {}}
     return {"role": "assistant", "content": [{"type": "text", "text": TEXT}, call]}
 
@@ -28,23 +27,21 @@ def look(call_id: str) -> dict[str, Any]:
 
 
 @DBOS.workflow()
-def thread(goal: str) -> str:
+def thread(goal: str, steps: int) -> str:
     step = 0
     while True:
         step += 1
-        response = model(step)
+        response = model(step, steps)
         if isinstance(response["content"], str):
             return response["content"]
         look(response["content"][-1]["id"])
 
 
-def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callable[[], None]]:
-    """Prepare the execution of this number of threads."""
-    database = f"sqlite:///{sqlite_path(url)}" if backend == "sqlite" else url
+def threads(url: str, concurrency: int) -> Prepare:
     DBOS(
         config={
             "name": "bench",
-            "system_database_url": database,
+            "system_database_url": url,
             "log_level": "ERROR",
             "run_admin_server": False,
             "max_executor_threads": 64,
@@ -53,11 +50,11 @@ def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callabl
     DBOS.launch()
     places = ThreadPoolExecutor(concurrency)
 
-    def ready(number: int) -> Callable[[], None]:
+    def prepare(number: int, steps: int) -> Execute:
         def execute() -> None:
-            if set(places.map(thread, ["Go"] * number)) != {"Done."}:
+            if set(places.map(thread, ["Go"] * number, [steps] * number)) != {ANSWER}:
                 raise RuntimeError("a workflow did not finish")
 
         return execute
 
-    return ready
+    return prepare

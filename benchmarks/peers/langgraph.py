@@ -2,107 +2,80 @@
 
 import operator
 import sqlite3
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing
 from typing import Annotated, Any, TypedDict
+from uuid import uuid4
 
 from langgraph.graph import END, START, StateGraph
 
-from benchmarks.goals import RESULT, STEPS, TEXT
-from benchmarks.places import sqlite_path
+from benchmarks.content import ANSWER, RESULT, TEXT
+from benchmarks.peers import Execute, Prepare
 
 
 class State(TypedDict):
     messages: Annotated[list[dict[str, Any]], operator.add]
 
 
-class Peer(AbstractContextManager["Peer"]):
-    """One compiled graph with its own saver."""
-
-    def __init__(self, backend: str, url: str, text: str, result: str) -> None:
-        self._stack = ExitStack()
-        self._saver = _sqlite(self._stack, url) if backend == "sqlite" else _postgres(self._stack, url)
-        self._saver.setup()
-        self._threads = 0
-        self._text, self._result = text, result
-
-    def run(self, steps: int) -> float:
-        """Run a thread of this number of steps. Return steps per second."""
-        graph = self._graph(steps)
-        self._threads += 1
-        config = {"configurable": {"thread_id": f"t{self._threads}"}, "recursion_limit": 3 * steps + 10}
-        started = time.perf_counter()
-        graph.invoke({"messages": [{"role": "user", "content": "Go"}]}, config, durability="sync")
-        return steps / (time.perf_counter() - started)
-
-    def talk(self, turns: int, question: str, answer: str) -> None:
-        """Run a conversation in one thread, with a question and an answer per turn."""
-        builder = StateGraph(State)
-        builder.add_node("model", lambda _: {"messages": [{"role": "assistant", "content": answer}]})
-        builder.add_edge(START, "model")
-        graph = builder.compile(checkpointer=self._saver)
-        config: Any = {"configurable": {"thread_id": "talk"}}
-        for _ in range(turns):
-            graph.invoke({"messages": [{"role": "user", "content": question}]}, config, durability="sync")
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def _graph(self, steps: int) -> Any:
-        text, result = self._text, self._result
-
-        def model(state: State) -> dict[str, Any]:
-            step = len(state["messages"]) // 2 + 1
-            if step >= steps:
-                return {"messages": [{"role": "assistant", "content": "Done."}]}
-            call = {"type": "tool_use", "id": f"call_{step}", "name": "look", "input": {}}
-            return {"messages": [{"role": "assistant", "content": [{"type": "text", "text": text}, call]}]}
-
-        def tool(state: State) -> dict[str, Any]:
-            call_id = state["messages"][-1]["content"][-1]["id"]
-            block = {"type": "tool_result", "tool_use_id": call_id, "content": result}
-            return {"messages": [{"role": "user", "content": [block]}]}
-
-        def route(state: State) -> str:
-            return "tool" if isinstance(state["messages"][-1]["content"], list) else END
-
-        builder = StateGraph(State)
-        builder.add_node("model", model)
-        builder.add_node("tool", tool)
-        builder.add_edge(START, "model")
-        builder.add_conditional_edges("model", route)
-        builder.add_edge("tool", "model")
-        return builder.compile(checkpointer=self._saver)
-
-
-def _sqlite(stack: ExitStack, url: str) -> Any:
-    from langgraph.checkpoint.sqlite import SqliteSaver
-
-    connection = stack.enter_context(closing(sqlite3.connect(sqlite_path(url), check_same_thread=False)))
-    return SqliteSaver(connection)
-
-
-def _postgres(stack: ExitStack, url: str) -> Any:
-    import psycopg
-    from langgraph.checkpoint.postgres import PostgresSaver
-    from psycopg.rows import dict_row
-
-    connection = psycopg.connect(url, autocommit=True, prepare_threshold=0, row_factory=dict_row)
-    return PostgresSaver(stack.enter_context(closing(connection)))
-
-
-def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callable[[], None]]:
-    """Prepare the execution of this number of threads, `concurrency` at once."""
-    peer = Peer(backend, url, TEXT, RESULT)
+def threads(url: str, concurrency: int) -> Prepare:
+    # A saver has a lock, so threads that share one wait for each other's commits. SQLite has one writer anyway.
+    savers = [_sqlite(url)] if url.startswith("sqlite") else [_postgres(url) for _ in range(concurrency)]
+    savers[0].setup()
     places = ThreadPoolExecutor(concurrency)
 
-    def ready(number: int) -> Callable[[], None]:
+    def prepare(number: int, steps: int) -> Execute:
+        graphs = [_graph(saver, steps) for saver in savers]
+
+        def execute_part(place: int) -> None:
+            for _ in range(place, number, concurrency):
+                config: Any = {"configurable": {"thread_id": str(uuid4())}, "recursion_limit": 3 * steps + 10}
+                question = {"messages": [{"role": "user", "content": "Go"}]}
+                state = graphs[place % len(graphs)].invoke(question, config, durability="sync")
+                if len(state["messages"]) != 2 * steps:
+                    raise RuntimeError(f"{len(state['messages'])} messages after {steps} steps")
+
         def execute() -> None:
-            for _ in places.map(peer.run, [STEPS] * number):
+            for _ in places.map(execute_part, range(concurrency)):
                 pass
 
         return execute
 
-    return ready
+    return prepare
+
+
+def _graph(saver: Any, steps: int) -> Any:
+    def model(state: State) -> dict[str, Any]:
+        step = len(state["messages"]) // 2 + 1
+        if step >= steps:
+            return {"messages": [{"role": "assistant", "content": ANSWER}]}
+        call = {"type": "tool_use", "id": f"call_{step}", "name": "look", "input": {}}
+        return {"messages": [{"role": "assistant", "content": [{"type": "text", "text": TEXT}, call]}]}
+
+    def tool(state: State) -> dict[str, Any]:
+        call_id = state["messages"][-1]["content"][-1]["id"]
+        block = {"type": "tool_result", "tool_use_id": call_id, "content": RESULT}
+        return {"messages": [{"role": "user", "content": [block]}]}
+
+    def route(state: State) -> str:
+        return "tool" if isinstance(state["messages"][-1]["content"], list) else END
+
+    builder = StateGraph(State)
+    builder.add_node("model", model)
+    builder.add_node("tool", tool)
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges("model", route)
+    builder.add_edge("tool", "model")
+    return builder.compile(checkpointer=saver)
+
+
+def _sqlite(url: str) -> Any:
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    return SqliteSaver(sqlite3.connect(url.removeprefix("sqlite:///"), check_same_thread=False))
+
+
+def _postgres(url: str) -> Any:
+    import psycopg
+    from langgraph.checkpoint.postgres import PostgresSaver
+    from psycopg.rows import dict_row
+
+    return PostgresSaver(psycopg.connect(url, autocommit=True, prepare_threshold=0, row_factory=dict_row))

@@ -2,29 +2,26 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any, LiteralString
 
 from procrastinate import App, PsycopgConnector
 
-from benchmarks.goals import RESULT, STEPS, TEXT
-
-LAST = 2 * STEPS - 2
-"""The number of the last job: responses and results take turns, and the last response has no result."""
+from benchmarks.content import RESULT, TEXT
+from benchmarks.peers import Execute, Prepare
 
 
-def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callable[[], None]]:
-    """Prepare the execution of this number of threads."""
-    if backend != "postgres":
+def threads(url: str, concurrency: int) -> Prepare:
+    if url.startswith("sqlite"):
         raise RuntimeError("procrastinate is for PostgreSQL")
     logging.disable(logging.CRITICAL)
     runner = asyncio.Runner()
     app = App(connector=PsycopgConnector(conninfo=url, min_size=concurrency, max_size=concurrency + 5))
 
+    # Responses and results take turns, and the last response has no result.
     @app.task(name="piece", queue="threads")
-    async def piece(number: int, said: str) -> None:
-        if number < LAST:
-            await piece.defer_async(number=number + 1, said=RESULT if number % 2 == 0 else TEXT)
+    async def piece(left: int, said: str) -> None:
+        if left > 1:
+            await piece.defer_async(left=left - 1, said=RESULT if left % 2 else TEXT)
 
     async def opened() -> None:
         await app.open_async()
@@ -33,6 +30,9 @@ def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callabl
         )
         if not row["there"]:
             await app.schema_manager.apply_schema_async()
+
+    async def enqueue(number: int, steps: int) -> None:
+        await piece.batch_defer_async(*[{"left": 2 * steps - 1, "said": TEXT}] * number)
 
     async def work() -> None:
         # A worker without waiting ends when the queue is empty, although running jobs may add to it.
@@ -51,12 +51,8 @@ def threads(backend: str, url: str, concurrency: int) -> Callable[[int], Callabl
 
     runner.run(opened())
 
-    def ready(number: int) -> Callable[[], None]:
-        runner.run(_deferred(piece, number))
+    def prepare(number: int, steps: int) -> Execute:
+        runner.run(enqueue(number, steps))
         return lambda: runner.run(work())
 
-    return ready
-
-
-async def _deferred(job: Any, number: int) -> None:
-    await job.batch_defer_async(*[{"number": 0, "said": TEXT}] * number)
+    return prepare

@@ -6,7 +6,7 @@ import tomllib
 from tests.docs.pages import DOCS, ROOT
 
 EXTRA = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
-FOR_DEVELOPMENT = {"dev", "peers"}
+FOR_DEVELOPMENT = {"dev"}
 
 
 def test_lists_every_extra() -> None:

@@ -26,9 +26,9 @@ def test_finds_commands_and_links(call: Call) -> None:
 
 
 SOURCES = (
-    ("0008-engine", "ratio of steps to LangGraph 1.2.20", slice(0, 2), "runtime"),
-    ("0010-worker", "5-step threads/s / LangGraph, DBOS", slice(0, 1), "workers"),
-    ("0010-worker", "5-step threads/s / LangGraph, DBOS", slice(1, 2), "workers"),
+    ("0008-engine", "ratio of steps to LangGraph 1.2.20", slice(0, 2), "comparison"),
+    ("0010-worker", "5-step threads/s / LangGraph, DBOS", slice(0, 1), "comparison"),
+    ("0010-worker", "5-step threads/s / LangGraph, DBOS", slice(1, 2), "comparison"),
     ("0010-worker", "next commit after kill -9 of a worker", slice(0, 1), "surviving"),
 )
 """Of each row of figures: the decision and its row with the measured values, the quoted values, the benchmark."""
