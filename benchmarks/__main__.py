@@ -19,6 +19,7 @@ from benchmarks import (
     idle,
     importing,
     lenses,
+    many,
     memory,
     opening,
     pages,
@@ -30,6 +31,7 @@ from benchmarks import (
     reports,
     runtime,
     size,
+    starting,
     step_cpu,
     steps,
     surviving,
@@ -72,6 +74,8 @@ GROUPS = {
     "receiving": receiving,
     "receivers": receivers,
     "opening": opening,
+    "many": many,
+    "starting": starting,
     "planning": planning,
 }
 

@@ -53,6 +53,10 @@ class Scale:
     """Stitches of the store for the page benchmark."""
     cases: int
     """Cases of an eval."""
+    open_runs: int
+    """Runs that one process executes at once."""
+    runs_each: int
+    """Runs that follow one another, for each of these."""
 
 
 FULL = Scale(
@@ -82,6 +86,8 @@ FULL = Scale(
     received=5_000,
     opened=1_000_000,
     cases=100,
+    open_runs=200,
+    runs_each=5,
 )
 
 QUICK = Scale(
@@ -111,4 +117,6 @@ QUICK = Scale(
     received=100,
     opened=50_000,
     cases=6,
+    open_runs=10,
+    runs_each=1,
 )

@@ -270,6 +270,27 @@ def test_applications_load_no_web_framework_without_a_server(plugin: str) -> Non
     assert not modules & {"fastapi", "starlette", "jinja2", "uvicorn"}
 
 
+STARTS = {
+    "from lockstitch import Agent, App, open_store, tool": (
+        118,
+        {"importlib.metadata", "urllib.request", "lockstitch.agents.evals.runner", "lockstitch.agents.tools.threads"},
+    ),
+    "from lockstitch.cli.entry import run; run(['--help'])": (14, {"asyncio", "pydantic", "rich.console"}),
+    "import lockstitch.cli.commands.threads": (106, {"psycopg", "fastapi", "lockstitch.agents.agent"}),
+    "import lockstitch.server": (265, {"psycopg", "mcp", "rich.console"}),
+}
+"""By statement: the most modules of this package that it may load, and modules that it does not load."""
+
+
+@pytest.mark.parametrize("statement", STARTS)
+def test_start_loads_few_modules(statement: str) -> None:
+    """The time of a start depends on the machine. The number of its modules does not."""
+    most, absent = STARTS[statement]
+    modules = loaded(statement)
+    assert not modules & absent
+    assert len([name for name in modules if name.startswith("lockstitch")]) <= most
+
+
 @pytest.mark.parametrize("name", ["open_store", "Thread", "LockstitchError", "sync"])
 def test_name_loads_no_driver(name: str) -> None:
     assert not loaded(f"from lockstitch import {name}") & HEAVY

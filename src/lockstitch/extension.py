@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from importlib.metadata import entry_points
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Final
@@ -96,6 +95,9 @@ def known(names: Sequence[str]) -> list[Extension]:
     """Return the extensions with these names that this process can load, in the order of their names."""
     for name in names:
         if name not in _registered:
+            # Imported here, because most processes know their extensions.
+            from importlib.metadata import entry_points
+
             for entry_point in entry_points(group=GROUP, name=name):
                 register(entry_point.load())
     return [_registered[name] for name in sorted(names) if name in _registered]

@@ -1,11 +1,14 @@
 """The command line of Lockstitch."""
 
+import gc
 import os
 import sys
 
 
 def main() -> None:
     """Entry point of `lockstitch` and `python -m lockstitch`: run the command line and exit with its exit code."""
+    # Modules, classes and functions stay until the end, so frequent collections during a start find nothing.
+    gc.set_threshold(10_000)
     try:
         # Imported here because the user may press Ctrl-C while the imports still run.
         from lockstitch.cli.entry import run

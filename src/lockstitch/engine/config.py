@@ -27,7 +27,7 @@ LogLevel = Literal["standard", "full"]
 class ComponentConfig(BaseModel):
     """A compactor or a memory: its registered name and its parameters."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     type: str = "none"
     parameters: Json = {}
@@ -36,7 +36,7 @@ class ComponentConfig(BaseModel):
 class ToolDefinition(BaseModel):
     """A tool as it is stored with the definition. Its code is found by name."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     name: str
     description: str = ""
@@ -62,7 +62,7 @@ time."""
 class MemberDefinition(BaseModel):
     """A member of a team. The digest changes with the member's definition, and so does the version of the team."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     name: str
     digest: str = ""
@@ -71,7 +71,7 @@ class MemberDefinition(BaseModel):
 class TeamDefinition(BaseModel):
     """The members of a team, and how they work together."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     members: tuple[MemberDefinition, ...]
     mode: Mode = "sequence"
@@ -92,7 +92,7 @@ class AgentDefinition(BaseModel):
     """How an agent runs. A new run uses the definition of the code, or a stored one (`StoredAgent`). An open run
     continues with the one it started with."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     name: Annotated[str, Field(min_length=1, max_length=255)]
     model: Annotated[str, Field(min_length=1, max_length=200)]
@@ -105,8 +105,8 @@ class AgentDefinition(BaseModel):
     beta_headers: tuple[str, ...] = ()
     api_kwargs: Json = {}
     output_schema: Json | None = None
-    compactor: ComponentConfig = ComponentConfig()
-    memory: ComponentConfig = ComponentConfig()
+    compactor: ComponentConfig = Field(default_factory=ComponentConfig)
+    memory: ComponentConfig = Field(default_factory=ComponentConfig)
     formatter: str = "json"
     stream_meta_history_and_tool_results: bool = False
     max_retries: Annotated[int, Field(ge=0)] = 5

@@ -49,7 +49,6 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
-from xml.sax.saxutils import quoteattr
 
 from lockstitch.agents.formatters.formatter import BREAKS, Fields, FormatItem, Formatter, items_of
 from lockstitch.engine.events import Event
@@ -119,7 +118,11 @@ def _clean(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-_ILLEGAL: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ILLEGAL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_ESCAPES: Final = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
+)
+"""Characters that the value of an attribute cannot contain, and those that a parser would replace by blanks."""
 _PLAIN: Final = frozenset({"meta_init", "awaiting_frontend_tools", "meta_files", "meta_final"})
 
 
@@ -161,7 +164,8 @@ def _start(event: Event, item: FormatItem) -> str:
 
 
 def _quoted(value: str | bool) -> str:
-    return quoteattr(_legal(value)) if isinstance(value, str) else f'"{str(value).lower()}"'
+    text = _legal(value).translate(_ESCAPES) if isinstance(value, str) else str(value).lower()
+    return f'"{text}"'
 
 
 def _end(start: str) -> str:

@@ -79,8 +79,7 @@ def tool(
 
     def make(function: Callable[..., Any]) -> Tool:
         tool_name = name or getattr(function, "__name__", "")
-        model = _model(function, tool_name)
-        schema = model.model_json_schema()
+        model, schema = _model(function, tool_name)
         schema.pop("title", None)
         return Tool(
             name=tool_name,
@@ -97,8 +96,8 @@ def tool(
     return make if function is None else make(function)
 
 
-def _model(function: Callable[..., Any], name: str) -> type[BaseModel]:
-    """Return a Pydantic model of the parameters of a function."""
+def _model(function: Callable[..., Any], name: str) -> tuple[type[BaseModel], Json]:
+    """Return a Pydantic model of the parameters of a function, and its JSON schema."""
     hints = _hints(function, name)
     names: dict[str, str] = {}
     fields: dict[str, Any] = {}
@@ -114,11 +113,11 @@ def _model(function: Callable[..., Any], name: str) -> type[BaseModel]:
     try:
         config = ConfigDict(extra="forbid", alias_generator=names.__getitem__)
         model = create_model(f"{name}_input", __config__=config, **fields)
-        model.model_json_schema()
+        schema = model.model_json_schema()
     except PydanticUserError as exc:
         text = str(exc).splitlines()[0]
         raise Refused(f"Tool {name} has a parameter that no JSON schema can describe: {text}") from exc
-    return model
+    return model, schema
 
 
 def _parameters(function: Callable[..., Any], name: str) -> Iterable[inspect.Parameter]:

@@ -1,7 +1,7 @@
 """The protocol of Langfuse clients: spans over OTLP, scores, and the routes that check the connection."""
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
@@ -99,14 +99,14 @@ async def projects(caller: Ingester) -> JSONResponse:
 _HINT: Final = "This server accepts spans (POST /api/public/otel/v1/traces) and scores of Langfuse clients."
 
 
-async def unserved(request: Request, path: str = "") -> None:
+async def unserved(request: Request) -> NoReturn:
     """Raise a problem 501 for an unsupported route of Langfuse."""
     raise Problem(501, "Not supported", f"{request.method} {request.url.path} is not supported. {_HINT}")
 
 
 def unsupported_router() -> APIRouter:
     unsupported = APIRouter(include_in_schema=False)
-    unsupported.add_api_route("/api/public/{path:path}", unserved, methods=_METHODS)
+    unsupported.add_route("/api/public/{path:path}", unserved, methods=_METHODS)
     return unsupported
 
 

@@ -5,7 +5,7 @@ used for invalid tokens and bodies that are too large.
 """
 
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
@@ -114,7 +114,7 @@ _ROOTS: Final = (
 """The first path segments of the LangSmith API. At the server root only these paths return 501."""
 
 
-async def unserved(request: Request, path: str = "") -> None:
+async def unserved(request: Request) -> NoReturn:
     """Raise a problem 501 for an unsupported route of LangSmith."""
     what = f"{request.method} {request.url.path}"
     raise Problem(
@@ -130,7 +130,7 @@ def unsupported_routers() -> tuple[APIRouter, ...]:
     router = APIRouter(include_in_schema=False)
     for root in _ROOTS:
         for path in (f"/{root}", f"/{root}/{{path:path}}"):
-            router.add_api_route(path, unserved, methods=_METHODS)
+            router.add_route(path, unserved, methods=_METHODS)
     for prefix in (PREFIXES[1], "/api/v2"):
-        router.add_api_route(f"{prefix}/{{path:path}}", unserved, methods=_METHODS)
+        router.add_route(f"{prefix}/{{path:path}}", unserved, methods=_METHODS)
     return (router,)
