@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self, TypeVar
 from uuid import UUID
@@ -134,8 +133,9 @@ class LiveTextWriter:
         """Runs, and the number up to which their deltas are to be deleted."""
         # The first holder of a thread cannot find text of an earlier one.
         self._cleaned = head.fence <= 1
+        self._timer: asyncio.TimerHandle | None = None
+        """Starts the next write. A timer costs less than a task, and the text of most answers is never written."""
         self._task: asyncio.Task[None] | None = None
-        self._closing = asyncio.Event()
 
     def on_event(self, event: Event) -> None:
         """Receive the events of a run; see `Listener`."""
@@ -149,11 +149,13 @@ class LiveTextWriter:
 
     async def close(self) -> None:
         """Delete the deltas of this execution, which has ended."""
-        self._closing.set()
-        for run_id in {*self._written, *(part.run_id for part in self._parts)}:
-            self._end(run_id)
         if self._task is not None:
             await self._task
+        for run_id in {*self._written, *(part.run_id for part in self._parts)}:
+            self._end(run_id)
+        self._cancel_timer()
+        if self._obsolete:
+            await self._write()
 
     def _add_text(self, event: Event) -> None:
         # `Event.step` counts finished steps, and this text belongs to the next one.
@@ -167,7 +169,7 @@ class LiveTextWriter:
             last = _Part(run_id, step, event.type, attempt)
             self._parts.append(last)
         last.text.append(str(event.data.get("text", "")))
-        self._start()
+        self._schedule()
 
     def _end(self, run_id: UUID) -> None:
         """Mark the text of a run as obsolete, because it is committed."""
@@ -175,32 +177,47 @@ class LiveTextWriter:
         if run_id in self._written:
             self._written.discard(run_id)
             self._obsolete[run_id] = self._number
-            self._start()
+            self._schedule()
+        elif not self._parts and not self._obsolete:
+            self._cancel_timer()
 
     def _drop_parts(self, run_id: UUID) -> None:
         self._parts = [part for part in self._parts if part.run_id != run_id]
 
+    def _schedule(self) -> None:
+        """Start the next write after the interval, unless one is planned or in progress."""
+        if self._timer is None and self._task is None:
+            self._timer = asyncio.get_running_loop().call_later(WRITE_INTERVAL_SECONDS, self._start)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _start(self) -> None:
-        if self._task is None or self._task.done():
+        self._timer = None
+        if self._parts or self._obsolete:
             self._task = asyncio.create_task(self._write(), name=f"lockstitch-live-{self._thread_id}")
+            self._task.add_done_callback(self._on_written)
+
+    def _on_written(self, _: "asyncio.Task[None]") -> None:
+        self._task = None
+        if self._parts or self._obsolete:
+            self._schedule()
 
     async def _write(self) -> None:
-        while self._parts or self._obsolete:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(WRITE_INTERVAL_SECONDS):
-                    await self._closing.wait()
-            parts, self._parts = self._parts, []
-            obsolete, self._obsolete = self._obsolete, {}
-            of_thread = Where("thread_id", "=", self._thread_id)
-            wheres: list[tuple[Where, ...]] = [
-                (of_thread, Where("run_id", "=", run_id), Where("number", "<=", number))
-                for run_id, number in obsolete.items()
-            ]
-            if parts and not self._cleaned:
-                self._cleaned = True
-                wheres.append((of_thread, Where("number", "<", self._first)))
-            self._written.update(part.run_id for part in parts)
-            await self._attempt(wheres, [self._delta(part) for part in parts])
+        parts, self._parts = self._parts, []
+        obsolete, self._obsolete = self._obsolete, {}
+        of_thread = Where("thread_id", "=", self._thread_id)
+        wheres: list[tuple[Where, ...]] = [
+            (of_thread, Where("run_id", "=", run_id), Where("number", "<=", number))
+            for run_id, number in obsolete.items()
+        ]
+        if parts and not self._cleaned:
+            self._cleaned = True
+            wheres.append((of_thread, Where("number", "<", self._first)))
+        self._written.update(part.run_id for part in parts)
+        await self._attempt(wheres, [self._delta(part) for part in parts])
 
     async def _attempt(self, wheres: Sequence[Sequence[Where]], new: Sequence[LiveDelta]) -> None:
         try:
