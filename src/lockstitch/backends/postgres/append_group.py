@@ -13,10 +13,8 @@ its appends would wait.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from lockstitch.backends.postgres.connection import LARGE
 from lockstitch.backends.postgres.libpq import CANCEL
 from lockstitch.backends.postgres.pool import Pool
 from lockstitch.backends.sql.queries import Script, Statement
@@ -36,15 +34,46 @@ MANY: Final = 50
 _NO_LOCK_WAIT: Final = Statement("SELECT set_config('lock_timeout', '100ms', true)", ())
 
 
-@dataclass(eq=False, slots=True)
+_ALONE: Final = object()
+"""The outcome of an append that its caller must send alone."""
+
+
 class _Append:
-    script: Callable[[], Script[Any]]
-    """Returns the script of one statement."""
-    result: "asyncio.Future[Any]"
-    task: "asyncio.Task[None] | None" = None
-    """The task that sends it alone."""
-    cancelled: bool = False
-    """True if its caller was cancelled."""
+    """One append that is sent with others."""
+
+    __slots__ = ("ended", "in_flight", "outcome", "script")
+
+    def __init__(self, script: Callable[[], Script[Any]]) -> None:
+        self.script = script
+        """Returns the script of one statement."""
+        self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        """Its result, its error or `_ALONE`. Its caller awaits it, so it is cancelled if the caller is."""
+        self.in_flight = False
+        self.ended: asyncio.Future[None] | None = None
+        """Set after its group has ended, if its caller was cancelled while the group was in flight."""
+
+    @property
+    def is_left_to_caller(self) -> bool:
+        """True if the caller must send it alone."""
+        outcome = self.outcome
+        has_result = outcome.done() and not outcome.cancelled() and outcome.exception() is None
+        return has_result and outcome.result() is _ALONE
+
+    def succeed(self, value: Any) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(value)
+
+    def fail(self, exc: Exception) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(exc)
+
+    def end(self) -> None:
+        """Wake its caller in any case, because it is no longer in flight."""
+        self.in_flight = False
+        # Has an effect only if the task of the group was cancelled, with its event loop.
+        self.outcome.cancel()
+        if self.ended is not None and not self.ended.done():
+            self.ended.set_result(None)
 
 
 class AppendGroup:
@@ -63,29 +92,34 @@ class AppendGroup:
 
         If the caller is cancelled, the append is dropped or has ended when `CancelledError` is raised.
         """
-        if not self._in_flight and not self._scheduled:
+        if self._in_flight or self._scheduled:
+            outcome = await self._outcome_in_group(_Append(script))
+            if outcome is not _ALONE:
+                return outcome
+        else:
             self._in_flight += 1
-            try:
-                return await self._pool.alone(script, repeatable=False)
-            finally:
-                self._end()
-        loop = asyncio.get_running_loop()
-        append = _Append(script, loop.create_future())
+        try:
+            return await self._pool.alone(script, repeatable=False)
+        finally:
+            self._end()
+
+    async def _outcome_in_group(self, append: _Append) -> Any:
+        """Return the outcome of an append that may be sent with others."""
         self._waiting.append(append)
         if not self._scheduled:
             # Appends of other tasks in this iteration of the event loop belong to the same group.
             self._scheduled = True
-            loop.call_soon(self._send_waiting)
+            asyncio.get_running_loop().call_soon(self._send_waiting)
         try:
-            return await asyncio.shield(append.result)
+            return await append.outcome
         except asyncio.CancelledError:
-            append.cancelled = True
             if append in self._waiting:
                 self._waiting.remove(append)
-            else:
-                if append.task is not None:
-                    append.task.cancel()
-                await asyncio.wait([append.result], timeout=CANCEL)
+            elif append.in_flight:
+                append.ended = asyncio.get_running_loop().create_future()
+                await asyncio.wait([append.ended], timeout=CANCEL)
+            elif append.is_left_to_caller:
+                self._end()
             raise
 
     def _send_waiting(self) -> None:
@@ -93,9 +127,8 @@ class AppendGroup:
         self._scheduled = False
         while self._waiting and self._in_flight < AT_ONCE:
             self._start_group()
-        loop = asyncio.get_running_loop()
         if self._waiting and self._timer is None:
-            self._timer = loop.call_later(LONGEST_WAIT, self._send_late)
+            self._timer = asyncio.get_running_loop().call_later(LONGEST_WAIT, self._send_late)
         elif self._timer is not None and not self._waiting:
             self._timer.cancel()
             self._timer = None
@@ -108,10 +141,21 @@ class AppendGroup:
 
     def _start_group(self) -> None:
         group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MANY))]
+        if len(group) == 1:
+            self._leave_to_caller(group[0])
+            return
+        for append in group:
+            append.in_flight = True
         self._in_flight += 1
         task = asyncio.create_task(self._send(group), name="lockstitch-appends")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _leave_to_caller(self, append: _Append) -> None:
+        """Let the caller of an append send it alone, unless the caller was cancelled."""
+        if not append.outcome.done():
+            self._in_flight += 1
+            append.outcome.set_result(_ALONE)
 
     def _end(self) -> None:
         self._in_flight -= 1
@@ -121,28 +165,24 @@ class AppendGroup:
 
     async def _send(self, group: list[_Append]) -> None:
         try:
-            wanted = [append for append in group if not append.cancelled]
+            wanted = [append for append in group if not append.outcome.done()]
             if len(wanted) < 2 or not await self._together(wanted):
                 for append in wanted:
-                    append.task = asyncio.create_task(self._alone(append), name="lockstitch-append")
-                await asyncio.gather(*(append.task for append in wanted if append.task), return_exceptions=True)
+                    self._leave_to_caller(append)
         finally:
             self._end()
             for append in group:
-                # Has an effect only if the caller, or this task with its event loop, was cancelled.
-                append.result.cancel()
+                append.end()
 
     async def _together(self, group: list[_Append]) -> bool:
         """Write a group as one transaction. Return False if nothing was written, so that each must be sent alone."""
         try:
             scripts = [append.script() for append in group]
-            statements = [next(script) for script in scripts]
-            if sum(map(_size, statements)) > LARGE:
-                return False
-            _, *results = await self._pool.run(lambda connection: connection.together([_NO_LOCK_WAIT, *statements]))
+            statements = [_NO_LOCK_WAIT, *(next(script) for script in scripts)]
+            _, *results = await self._pool.run(lambda connection: connection.together(statements))
         except OutcomeUnknown as exc:
             for append in group:
-                _fail(append, OutcomeUnknown(str(exc)))
+                append.fail(OutcomeUnknown(str(exc)))
             return True
         except Exception:  # any error: the one that causes it gets it when it is sent alone
             return False
@@ -150,35 +190,9 @@ class AppendGroup:
             try:
                 script.send(rows)
             except StopIteration as stop:
-                _succeed(append, stop.value)
+                append.succeed(stop.value)
             except Exception as exc:  # the caller gets it
-                _fail(append, exc)
+                append.fail(exc)
             else:
-                _fail(append, RuntimeError("a script of more than one statement needs a transaction"))
+                append.fail(RuntimeError("a script of more than one statement needs a transaction"))
         return True
-
-    async def _alone(self, append: _Append) -> None:
-        try:
-            if not append.cancelled:
-                _succeed(append, await self._pool.alone(append.script, repeatable=False))
-        except Exception as exc:  # the caller gets it
-            _fail(append, exc)
-        finally:
-            append.result.cancel()
-
-
-def _size(statement: Statement) -> int:
-    """Return the size in bytes of the values of a statement, roughly."""
-    return sum(len(value) for value in statement.parameters if isinstance(value, str | bytes))
-
-
-def _succeed(append: _Append, value: Any) -> None:
-    if not append.result.done():
-        append.result.set_result(value)
-
-
-def _fail(append: _Append, exc: Exception) -> None:
-    if append.cancelled:
-        append.result.cancel()
-    elif not append.result.done():
-        append.result.set_exception(exc)

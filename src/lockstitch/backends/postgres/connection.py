@@ -20,7 +20,7 @@ from psycopg.types.string import BytesBinaryDumper
 from psycopg_pool import PoolClosed, PoolTimeout
 
 from lockstitch.backends.postgres.dialect import MARK
-from lockstitch.backends.postgres.libpq import MANY, PREPARED, LibpqConnection
+from lockstitch.backends.postgres.libpq import MANY, PREPARED, LibpqConnection, as_text
 from lockstitch.backends.sql.queries import Rows, Script, Statement
 from lockstitch.errors import (
     Conflict,
@@ -104,12 +104,18 @@ class Connection(AsyncConnection[TupleRow]):
         raise RuntimeError("a script of more than one statement needs a transaction")
 
     async def together(self, statements: Sequence[Statement]) -> list[Rows]:
-        """Execute statements as one transaction in one round trip, and return the rows of each."""
+        """Execute statements as one transaction in one round trip, and return the rows of each.
+
+        Raises `TooLarge` before anything is sent.
+        """
         bound = [bind(statement) for statement in statements]
+        texts = [as_text(values) for _, values, _ in bound]
+        if sum(size for _, size in texts) > LARGE:
+            raise TooLarge
         if self._direct is None:
             self._direct = LibpqConnection(self)
         self.commits = True
-        rows = await self._direct.execute_together([(sql, values) for sql, values, _ in bound])
+        rows = await self._direct.execute_together([sql for sql, _, _ in bound], [values for values, _ in texts])
         self.commits = False
         return rows
 

@@ -35,6 +35,9 @@ MANY = 200
 CANCEL = 5.0
 """Seconds in which the server must cancel a statement after its caller was cancelled."""
 
+Texts = list[bytes | None]
+"""The values of a statement, as encoded text."""
+
 _FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 # The session no longer has the statement, or its result type has changed since it was prepared.
@@ -58,8 +61,9 @@ class LibpqConnection:
 
     async def execute(self, sql: bytes, values: Sequence[Any]) -> Rows:
         """Return the rows of a statement. The server infers the types of values that are sent as text."""
-        texts = _as_text(values)
-        if texts is None:
+        try:
+            texts, _ = as_text(values)
+        except AttributeError:
             self._send_typed(sql, values)
             return await self._rows(await self._answer())
         name = self._names.get(sql) or await self._prepared(sql)
@@ -72,14 +76,9 @@ class LibpqConnection:
         self._pgconn.send_query_params(sql, texts, result_format=Format.BINARY)
         return await self._rows(await self._answer())
 
-    async def execute_together(self, statements: Sequence[tuple[bytes, Sequence[Any]]]) -> list[Rows]:
+    async def execute_together(self, queries: Sequence[bytes], texts: Sequence[Texts]) -> list[Rows]:
         """Return the rows of each statement. All of them are one transaction: they are sent as a pipeline, which
         commits at its end, and rolls back if one of them fails."""
-        encoded = [_as_text(values) for _, values in statements]
-        texts = [values for values in encoded if values is not None]
-        if len(texts) < len(encoded):
-            raise TypeError("a pipeline takes only values that are sent as text")
-        queries = [sql for sql, _ in statements]
         for sql in queries:
             if sql not in self._names:
                 await self._prepared(sql)
@@ -92,7 +91,7 @@ class LibpqConnection:
             results = await self._pipeline(queries, texts)
         return [await self._rows(result) for result in results]
 
-    async def _pipeline(self, queries: Sequence[bytes], values: Sequence[list[bytes | None]]) -> list[PGresult]:
+    async def _pipeline(self, queries: Sequence[bytes], values: Sequence[Texts]) -> list[PGresult]:
         """Send statements as a pipeline, prepared ones by their names. Return their results. Raise the first error."""
         pgconn = self._pgconn
         pgconn.enter_pipeline_mode()
@@ -277,13 +276,11 @@ class LibpqConnection:
         return rows
 
 
-def _as_text(values: Sequence[Any]) -> list[bytes | None] | None:
-    """Return the values as encoded text, or None if some are not text."""
-    try:
-        encoded = [None if value is None else value.encode() for value in values]
-    except AttributeError:
-        return None
+def as_text(values: Sequence[Any]) -> tuple[Texts, int]:
+    """Return values as encoded text, and their size in bytes. Raises `AttributeError` if a value is not text."""
+    encoded = [None if value is None else value.encode() for value in values]
+    joined = b"".join(filter(None, encoded))
     # libpq would read it as the end of the value.
-    if b"\0" in b"".join(filter(None, encoded)):
+    if b"\0" in joined:
         raise psycopg.DataError("a text cannot contain NUL")
-    return encoded
+    return encoded, len(joined)
