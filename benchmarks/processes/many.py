@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.content import TEXT
 from lockstitch import Agent, Store, open_store
 from lockstitch.testing import Scripted
 
@@ -19,8 +20,6 @@ SECONDS = 1.0
 
 TICK = 0.005
 """Seconds between two measurements of the delay of the event loop."""
-
-TEXT = "The office in Graz has the parcel. " * 30
 
 
 def agent(delay: float) -> Agent:
