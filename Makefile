@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check bytecode types lint docs sync bench crash chaos screenshots requirements clean
+.PHONY: help setup demo test check bytecode types lint docs sync bench crash chaos frameworks screenshots requirements clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,10 @@ requirements: $(STAMP) build/requirements.json ## Count the requirement lines th
 # Only the first time: later counts read the last full run instead of repeating it.
 build/requirements.json: | $(STAMP)
 	@$(MAKE) --no-print-directory test ARGS=
+
+frameworks: $(STAMP) ## Run unchanged clients of other frameworks against a server (needs Node.js)
+	cd frameworks/ui && npm install --silent --no-package-lock
+	$(BIN)/python -m pytest -p no:cacheprovider frameworks $(ARGS)
 
 clean: ## Delete all generated files and .venv
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis .schemathesis

@@ -15,6 +15,8 @@ from lockstitch.agents.compactors.strategies import (
 )
 from lockstitch.agents.embedders import Embedder, HashingEmbedder
 from lockstitch.agents.file_stores import LocalFileStore
+from lockstitch.agents.formatters.ag_ui import AGUIFormatter
+from lockstitch.agents.formatters.ai_sdk import AISDKFormatter
 from lockstitch.agents.formatters.formats import JsonFormatter, RawFormatter, XmlFormatter
 from lockstitch.agents.formatters.formatter import FormatterMaker
 from lockstitch.agents.memories import RecordMemoryStore
@@ -264,7 +266,7 @@ def memory_store(name: str, **parameters: Any) -> MemoryStore:
         raise Refused(f"The memory {name} does not take these parameters: {exc}") from exc
 
 
-_FORMATTER_CLASSES: Final = (JsonFormatter, XmlFormatter, RawFormatter)
+_FORMATTER_CLASSES: Final = (JsonFormatter, XmlFormatter, RawFormatter, AISDKFormatter, AGUIFormatter)
 
 FORMATTER_NAMES: Final = tuple(kind.name for kind in _FORMATTER_CLASSES)
 

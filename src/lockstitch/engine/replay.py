@@ -118,13 +118,15 @@ class EventReplay:
     def _answer(self, stitch: Stitch, run_id: UUID, step: int) -> Iterator[Event]:
         """Yield the events of a response without the parts that were streamed."""
         message = stitch.message or {}
+        # Text is part of the call that has not finished. The summary after the last step has the number of that step.
+        before = step - ("purpose" not in stitch.data)
         body = {kind: "".join(self._texts[run_id, kind]) for kind in ("thinking", "text")}
         full_texts = {
             "thinking": "".join(str(block.get("thinking", "")) for block in blocks(message)),
             "text": text_of(message),
         }
         if any(not full_texts[kind].startswith(body[kind]) for kind in body):
-            yield self._event("retry", run_id, step, {})
+            yield self._event("retry", run_id, before, {})
             body = dict.fromkeys(body, "")
         self._forget(run_id)
         for block in blocks(message):
@@ -134,7 +136,9 @@ class EventReplay:
                 skipped = min(len(text), len(body[kind]))
                 body[kind] = body[kind][skipped:]
                 if text[skipped:]:
-                    yield self._event("text" if kind == "text" else "thinking", run_id, step, {"text": text[skipped:]})
+                    yield self._event(
+                        "text" if kind == "text" else "thinking", run_id, before, {"text": text[skipped:]}
+                    )
             elif kind == "tool_use":
                 yield self._event(
                     "tool_call", run_id, step, {name: block.get(name) for name in ("id", "name", "input")}

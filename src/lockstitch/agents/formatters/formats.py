@@ -50,6 +50,7 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
+from lockstitch.agents.formatters.ag_ui import AGUIFormatter
 from lockstitch.agents.formatters.formatter import BREAKS, Fields, FormatItem, Formatter, items_of
 from lockstitch.engine.events import Event
 from lockstitch.errors import LockstitchError
@@ -195,7 +196,10 @@ def encode(frame: str) -> str:
 
 
 async def stream(events: AsyncIterable[Event], formatter: Formatter) -> AsyncIterator[str]:
-    """Yield the events in this format, then [DONE]. A failed run or an exception yields one error frame."""
+    """Yield the events in this format, then [DONE]. A failed run or an exception yields one error frame.
+
+    AG-UI has no [DONE].
+    """
     last = Event("started", _NO_ID, _NO_ID, "")
     failed = False
     try:
@@ -215,7 +219,8 @@ async def stream(events: AsyncIterable[Event], formatter: Formatter) -> AsyncIte
                 yield encode(frame)
     for frame in formatter.end():
         yield encode(frame)
-    yield DONE
+    if formatter.name != AGUIFormatter.name:
+        yield DONE
 
 
 def _frames(event: Event, formatter: Formatter) -> list[str]:

@@ -2,7 +2,18 @@
 
 from fastapi import APIRouter
 
-from lockstitch.server.api import admin, events, messages, records, runs, search, thread_actions, threads, three_table
+from lockstitch.server.api import (
+    admin,
+    events,
+    messages,
+    records,
+    runs,
+    search,
+    thread_actions,
+    threads,
+    three_table,
+    ui_streams,
+)
 
 
 def routers() -> tuple[APIRouter, ...]:
@@ -21,4 +32,5 @@ def routers() -> tuple[APIRouter, ...]:
         search.sql_router,
         admin.router,
         three_table.router,
+        ui_streams.router,
     )

@@ -3,25 +3,21 @@
 Streams end with `data: [DONE]` and have no ids. The same thread is also available in /api.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import Field
 from starlette.responses import StreamingResponse
 
-from lockstitch.agents import Agent, Event, Result, submit_results
-from lockstitch.agents.formatters import formats
-from lockstitch.agents.formatters.formatter import Formatter
-from lockstitch.engine.replay import EventReplay
-from lockstitch.engine.result import result_enqueued, run_for
+from lockstitch.agents import Agent, submit_results
+from lockstitch.engine.result import result_enqueued
 from lockstitch.engine.session.start import as_message
 from lockstitch.errors import Refused
 from lockstitch.model import FrontendToolWait, Json, Thread, format_time
 from lockstitch.model.context import frontend_calls
 from lockstitch.server.api import responses
 from lockstitch.server.api.events import EVENT_STREAM, STREAM
+from lockstitch.server.api.formatted import frames
 from lockstitch.server.api.messages import one_message_id
 from lockstitch.server.api.schemas import (
     Body,
@@ -37,7 +33,6 @@ from lockstitch.server.api.schemas import (
 from lockstitch.server.api.thread_actions import ToolResult
 from lockstitch.server.auth import Caller, Reader, Writer
 from lockstitch.server.middleware import add_log_fields
-from lockstitch.server.streams.thread import LIVELY, ThreadStream, is_idle
 from lockstitch.store import Store
 
 router = APIRouter(prefix="/agent", tags=["compatible"], default_response_class=ExactJSON)
@@ -78,7 +73,8 @@ async def run(caller: Writer, body: RunRequest, idempotency_key: IdempotencyKey 
     )
     result = await result_enqueued(caller.store, message)
     add_log_fields(thread=result.thread_id, run=result.run_id)
-    return _streamed(caller, formatter, await caller.store.thread(result.thread_id), begun=result)
+    head = await caller.store.thread(result.thread_id)
+    return StreamingResponse(frames(caller, formatter, head, result), media_type=EVENT_STREAM)
 
 
 @router.post("/tool_results", responses=STREAM, response_class=StreamingResponse)
@@ -88,7 +84,7 @@ async def tool_results(caller: Writer, executed: Executed) -> StreamingResponse:
     add_log_fields(thread=head.id)
     formatter = await caller.app.agent(head.agent).formatter(caller.store, head)
     await submit_results(caller.store, head, [tool_result.model_dump() for tool_result in executed.tool_results])
-    return _streamed(caller, formatter, head)
+    return StreamingResponse(frames(caller, formatter, head, head.position), media_type=EVENT_STREAM)
 
 
 @router.get("/sessions", response_model=responses.Sessions)
@@ -116,42 +112,6 @@ def _agent(caller: Caller, name: str | None) -> Agent:
     if name is None and len(agents) != 1:
         raise Refused(f"Choose an agent: {', '.join(sorted(agents))}.")
     return caller.app.agent(name or next(iter(agents)))
-
-
-def _streamed(caller: Caller, formatter: Formatter, head: Thread, begun: Result | None = None) -> StreamingResponse:
-    return StreamingResponse(_frames(caller, formatter, head, begun), media_type=EVENT_STREAM)
-
-
-async def _frames(caller: Caller, formatter: Formatter, head: Thread, result: Result | None) -> AsyncGenerator[str]:
-    after = head.position if result is None else await _before(caller, result)
-    follower = ThreadStream(caller.store, caller.state.changes, head.id, after)
-    async with aclosing(follower.events("idle")) as stream_items:
-        events = _without_none(EventReplay(caller.store, head).events(stream_items))
-        async for frame in formats.stream(events, formatter):
-            yield frame
-
-
-async def _before(caller: Caller, result: Result) -> int:
-    """Return the position before the run of a message, once the run starts.
-
-    If the message is queued behind a run that waits for a person, return the position before that run.
-    """
-    store, news = caller.store, caller.state.changes
-    with news.subscribe(result.thread_id) as reader:
-        while True:
-            head = await store.thread(result.thread_id)
-            run = await run_for(store, result.run_id)
-            if run.status == "pending" and is_idle(head):
-                run = await store.execution.open_run(head) or run
-            if run.status != "pending" or is_idle(head) or news.leaving:
-                return run.first_position - 1
-            await reader.wait(LIVELY)
-
-
-async def _without_none(events: AsyncGenerator[Event | None]) -> AsyncGenerator[Event]:
-    async for event in events:
-        if event is not None:
-            yield event
 
 
 async def _session(store: Store, head: Thread) -> Json:
