@@ -1,4 +1,4 @@
-"""The clients of npm, unchanged, with a real server: chats, approvals, tools of the browser, and SIGKILL in a stream."""
+"""The unchanged clients of npm with a real server: chats, approvals, browser tools, and SIGKILL in a stream."""
 
 import json
 import os
@@ -97,7 +97,8 @@ def interrupted(script: str, server: Server, chat: str) -> Any:
 
 def parts(message: Any) -> list[Any]:
     """Return the parts of a message without the ids, which each run has of its own."""
-    return [{name: value for name, value in part.items() if name not in ("id", "approval")} for part in message["parts"]]
+    own = ("id", "approval")
+    return [{name: value for name, value in part.items() if name not in own} for part in message["parts"]]
 
 
 def test_ai_sdk_shows_the_same_message_after_sigkill(server: Server) -> None:

@@ -24,7 +24,7 @@ _REASONS: Final = {
     "refusal": "content-filter",
     "content_filter": "content-filter",
 }
-"""`finishReason` by the stop reason of a run. Others are `other`."""
+"""`finishReason` by the stop reason of a run. All other reasons are `other`."""
 
 
 class AISDKFormatter:

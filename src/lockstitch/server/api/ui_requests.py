@@ -26,7 +26,7 @@ _BLOCKS: Final = {"image": "image", "document": "document", "application": "docu
 
 @dataclass
 class Replies:
-    """What a client replies to the waits of a thread, by the key of the wait or the id of its call."""
+    """The replies of a client to the waits of a thread, by the key of the wait or the id of its call."""
 
     approvals: dict[str, Any] = field(default_factory=dict[str, Any])
     """The reply to an approval, a question or a call with an unknown outcome."""

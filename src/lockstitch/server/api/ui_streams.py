@@ -196,7 +196,7 @@ async def _started(caller: Caller, queued: EnqueuedMessage) -> Result:
 
 
 async def _replied(caller: Caller, head: Thread | None, replies: Replies) -> tuple[Thread, int]:
-    """Store the replies of a client. Return the thread and the position at which the run began to wait."""
+    """Store the replies of a client. Return the thread and the position at which the run started to wait."""
     if head is None:
         raise NotFound("The chat does not exist.")
     waits = head.status == "waiting" and bool(person_waits(head.waits))
