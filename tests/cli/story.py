@@ -25,7 +25,7 @@ class Story:
 
 def tell(url: str) -> Story:
     """Write the story into the store at `url`."""
-    return asyncio.run(_tell(url))
+    return asyncio.run(write_story(url))
 
 
 def within(url: str, work: Any) -> Any:
@@ -38,7 +38,7 @@ def within(url: str, work: Any) -> Any:
     return asyncio.run(run())
 
 
-async def _tell(url: str) -> Story:
+async def write_story(url: str) -> Story:
     async with open_store(url) as store:
         chat = await store.create(
             key="customer-42",

@@ -1,7 +1,7 @@
 """`search`."""
 
-from lockstitch.cli.commands.log import snippet
 from lockstitch.store import Store
+from lockstitch.store.reports.matches import snippet
 from tests.cli.calling import Call
 from tests.cli.story import Story, within
 from tests.samples import turn

@@ -26,6 +26,7 @@ SECTIONS = {
         "eval": ("evals", "Run a dataset against an agent and grade its answers."),
         "prioritize": ("prioritize", "Order tasks towards an outcome, in waves of parallel tasks."),
         "serve": ("serve", "Serve the pages, the JSON API and the endpoints for traces."),
+        "mcp": ("mcp", "Serve the record to an MCP client on stdin and stdout."),
         "demo": ("serve", "Kill an agent during a payment, then resume it."),
     },
     "Reply to waiting threads": {

@@ -1,8 +1,6 @@
-"""Options that several commands share, parsing of times, and confirmation."""
+"""Options that several commands share, and confirmation."""
 
-import re
 import sys
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -70,41 +68,6 @@ def examples(*lines: str) -> str:
         f"\b\n{'Examples' if len(lines) > 1 else 'Example'}:\n{shown}\n\n"
         "\b\nAlso takes --store, --project and --json: see `lockstitch --help`."
     )
-
-
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
-FORMS = "a duration like 90s, 15m, 12h, 7d or 2w, or a time like 2026-01-31 or 2026-01-31T12:00Z"
-
-
-def moment(text: str, now: datetime, option: str) -> datetime:
-    """Parse a point in time. A duration counts back from `now`. A time without a zone is UTC.
-
-    Raises `Refused` if `text` is neither a duration nor a time. `option` names the option in that error.
-    """
-    return _moment(text, now, option, -1)
-
-
-def later(text: str, now: datetime, option: str) -> datetime:
-    """Parse a point in time like `moment`, but count a duration forward from `now`."""
-    return _moment(text, now, option, 1)
-
-
-def _moment(text: str, now: datetime, option: str, sign: int) -> datetime:
-    text = text.strip()
-    duration = _DURATION.fullmatch(text)
-    try:
-        if duration:
-            return now + sign * timedelta(**{_UNITS[duration[2]]: float(duration[1])})
-        # A date cannot match the pattern of a duration, so the two forms are never confused.
-        named = datetime.fromisoformat(text)
-        return named.replace(tzinfo=UTC) if named.tzinfo is None else named.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise Refused(f"{option} {text!r} is not a time. Use {FORMS}.") from None
-
-
-def moment_or_none(text: str | None, now: datetime, option: str) -> datetime | None:
-    return None if text is None else moment(text, now, option)
 
 
 def confirm(question: str, *, yes: bool) -> bool:

@@ -12,7 +12,6 @@ from uuid import UUID
 import typer
 from rich.text import Text
 
-from lockstitch.cli import options
 from lockstitch.cli.actions import actions_of
 from lockstitch.cli.exit_codes import ExitCode, of_several
 from lockstitch.cli.options import confirm
@@ -24,6 +23,7 @@ from lockstitch.cli.runs import Interrupted, Listener, execute
 from lockstitch.cli.session import Session, now
 from lockstitch.errors import LockstitchError, Refused
 from lockstitch.model import Json, Thread
+from lockstitch.model.moment import moment_or_none
 from lockstitch.store import Store
 from lockstitch.sync import SyncStore
 
@@ -86,7 +86,7 @@ class Selection:
             return list({thread.id: thread for thread in named}.values())
         selected = store.threads(
             status=self.status,
-            since=options.moment_or_none(self.since, now(), "--since"),
+            since=moment_or_none(self.since, now(), "--since"),
             depth=0 if self.roots else None,
             limit=None,
         )

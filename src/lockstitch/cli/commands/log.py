@@ -1,6 +1,5 @@
 """`log`, `errors`, `request`, `tail`, `search`."""
 
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final
@@ -9,8 +8,6 @@ from uuid import UUID
 import typer
 from rich.text import Text
 
-from lockstitch.cli import options
-from lockstitch.cli.failures import Cause, cause_key, causes, failure_text, limited
 from lockstitch.cli.options import Limit, Lines, RunName, Since, examples
 from lockstitch.cli.references import find_run, find_thread
 from lockstitch.cli.render import messages
@@ -18,8 +15,10 @@ from lockstitch.cli.render.output import Output, one_line, time
 from lockstitch.cli.render.threads import name_of, shown_id
 from lockstitch.cli.session import Session, now, session_of
 from lockstitch.errors import NotFound
-from lockstitch.model import Json, Stitch, Thread, text_of
-from lockstitch.store import SearchHit
+from lockstitch.model import Json, Stitch, Thread
+from lockstitch.model.moment import moment_or_none
+from lockstitch.store.reports.lines import Cause, cause_key, causes, failure_text
+from lockstitch.store.reports.matches import describe_hits, word_pattern
 from lockstitch.sync import SyncStore
 
 app = typer.Typer()
@@ -68,7 +67,7 @@ def errors(
     session = session_of(context)
     grouped = not each and not session.json_output
     with session.open() as store:
-        start = options.moment_or_none(since, now(), "--since")
+        start = moment_or_none(since, now(), "--since")
         stitches = store.errors(limit=_GROUPED if grouped else limit, since=start)
         threads = store.threads_by_id({stitch.thread_id for stitch in stitches})
     keys = {thread_id: thread.key for thread_id, thread in threads.items()}
@@ -96,13 +95,19 @@ def errors(
 
 def _show_cause(out: Output, cause: Cause, keys: Mapping[UUID, str | None]) -> None:
     last = cause.failures[0]
-    head = [Text(f"{len(cause.failures):,}x", style="bold"), messages.kind(last), Text(cause.name)]
+    head = [Text(f"{len(cause.failures):,}x", style="bold"), messages.kind(last), Text(one_line(cause.name))]
     out.line(Text("  ").join([*(part for part in head if part.plain), Text(f"last {time(last.at)}", style="dim")]))
     if cause.text:
         out.line(cause.text, indent=4)
     names = [one_line(keys.get(thread_id)) or shown_id(out, thread_id) for thread_id in cause.threads]
     label = "thread" if len(names) == 1 else "threads"
-    out.line(f"{label} {limited(names, _NAMED)}", style="dim", indent=4)
+    out.line(f"{label} {_limited(names, _NAMED)}", style="dim", indent=4)
+
+
+def _limited(names: Sequence[str], most: int) -> str:
+    """Return the first names, and the number of the remaining ones."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def _show_error(out: Output, stitch: Stitch, key: str | None) -> None:
@@ -146,9 +151,6 @@ def _stitch_id(store: SyncStore, name: str) -> str:
     return str(stitches[0].id)
 
 
-_BEFORE, _LENGTH = 60, 200
-
-
 @app.command(epilog=examples("lockstitch search refund ada", "lockstitch search 'exact change' --limit 3 --json"))
 def search(
     context: typer.Context,
@@ -159,9 +161,7 @@ def search(
     session = session_of(context)
     text = " ".join(words)
     with session.open() as store:
-        hits = store.search(text, limit=limit)
-        threads = store.threads_by_id({hit.thread_id for hit in hits})
-        matches = [_described(store, threads[hit.thread_id], hit, text) for hit in hits if hit.thread_id in threads]
+        matches = store.portal.call(describe_hits(store.async_store, store.search(text, limit=limit), text))
     if session.json_output:
         session.out.json([row for row, _ in matches])
         return
@@ -173,48 +173,13 @@ def search(
         session.out.note("No matches.")
 
 
-def _described(store: SyncStore, thread: Thread, hit: SearchHit, text: str) -> tuple[Json, Thread]:
-    run_id = None
-    content = thread.title or ""
-    if hit.position is not None:
-        stitch = next(iter(store.stitches(thread, hit.position, hit.position)), None)
-        content = text_of(stitch.message) if stitch else ""
-        run_id = str(stitch.run_id) if stitch and stitch.run_id else None
-    row: Json = {
-        "thread_id": str(thread.id),
-        "key": thread.key,
-        "title": thread.title,
-        "position": hit.position,
-        "run_id": run_id,
-        "score": hit.score,
-        "snippet": snippet(content, text),
-    }
-    return row, thread
-
-
-def snippet(content: str, text: str) -> str:
-    """Return the text around the first matching word."""
-    content = " ".join(content.split())
-    match = _pattern(text.split()).search(content)
-    start = max(0, match.start() - _BEFORE) if match else 0
-    # Start at the start of a word.
-    start = content.rfind(" ", 0, start) + 1 if start else 0
-    piece = content[start : start + _LENGTH]
-    return f"{'…' if start else ''}{piece}{'…' if start + _LENGTH < len(content) else ''}"
-
-
-def _pattern(words: Sequence[str]) -> re.Pattern[str]:
-    parts = [part for word in words for part in re.findall(r"[^\W_]+", word)]
-    return re.compile("|".join(rf"\b{re.escape(part)}\b" for part in parts) or r"(?!)", re.IGNORECASE)
-
-
 def _print(session: Session, row: Json, thread: Thread, words: Sequence[str]) -> None:
     where = "title" if row["position"] is None else f"position {row['position']}"
     session.out.line(
         Text("  ").join([Text(shown_id(session.out, thread.id)), Text(where, style="dim"), Text(name_of(thread))])
     )
     line = Text(one_line(row["snippet"]))
-    line.highlight_regex(_pattern(words), "bold yellow")
+    line.highlight_regex(word_pattern(words), "bold yellow")
     session.out.line(line, indent=4)
 
 

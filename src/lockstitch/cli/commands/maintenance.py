@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from lockstitch.cli import options
 from lockstitch.cli.exit_codes import ExitCode
 from lockstitch.cli.options import Force, Yes, confirm, examples
 from lockstitch.cli.references import find_thread
@@ -16,6 +15,7 @@ from lockstitch.cli.selection import DryRun, Outcome, Selection, SinceFilter, St
 from lockstitch.cli.session import Session, now, session_of
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Thread
+from lockstitch.model.moment import moment, moment_or_none
 from lockstitch.store import DoctorReport
 from lockstitch.sync import SyncStore
 
@@ -32,7 +32,7 @@ def archive(
 ) -> None:
     """Compress old turns that no context needs. All commands can still read them."""
     session = session_of(context)
-    before = options.moment(older_than, now(), "--older-than")
+    before = moment(older_than, now(), "--older-than")
     with session.open() as store:
         turns = store.archive(before)
     if session.json_output:
@@ -68,7 +68,7 @@ def purge(
         raise Refused("--force needs --user. Active threads are never purged by age.")
     if user is None and not older_than and not expired:
         raise Refused("Choose what to purge: --older-than TIME, --expired or --user U.")
-    before = options.moment_or_none(older_than, now(), "--older-than")
+    before = moment_or_none(older_than, now(), "--older-than")
     what = f"all data of user {user}" if user else f"threads idle since {time(before)}" if before else "expired threads"
     with session.open() as store:
         if dry_run:

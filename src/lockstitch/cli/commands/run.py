@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lockstitch.cli import options
 from lockstitch.cli.actions import actions_of
 from lockstitch.cli.agent_choice import AgentChoice, app_or_stored
 from lockstitch.cli.options import (
@@ -51,6 +50,7 @@ from lockstitch.cli.session import now, session_of
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Thread, new_id
 from lockstitch.model.message import user
+from lockstitch.model.moment import later
 from lockstitch.model.wait import without_next_message
 from lockstitch.store import Store
 from lockstitch.sync import SyncStore
@@ -140,7 +140,7 @@ def start(
         raise Refused("--key cannot be combined with --count above 1.")
     if not goal.strip():
         raise Refused("The goal is empty.")
-    when = None if at is None else options.later(at, now(), "--at")
+    when = None if at is None else later(at, now(), "--at")
     code = session.app()
     chosen = code.agent(agent)
     wanted: dict[str, Any] = {"goal": goal, "key": key, "user_id": user, "at": when, "priority": priority}

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from lockstitch.cli.options import examples, later
+from lockstitch.cli.options import examples
 from lockstitch.cli.render.output import TableColumn, one_line, time
 from lockstitch.cli.session import now, session_of
 from lockstitch.errors import Refused, missing_extra
 from lockstitch.model import Json
+from lockstitch.model.moment import later
 from lockstitch.model.side_records import Token
 from lockstitch.store.tables import SCOPES
 

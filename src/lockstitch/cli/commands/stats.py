@@ -7,7 +7,6 @@ from typing import Annotated, Any, cast
 import typer
 from rich.text import Text
 
-from lockstitch.cli import options
 from lockstitch.cli.options import Limit, Since, examples
 from lockstitch.cli.references import find_thread
 from lockstitch.cli.render.output import Output, TableColumn, cost, duration, one_line, plural, size, time
@@ -15,6 +14,7 @@ from lockstitch.cli.render.threads import name_of, shown_id, status_word
 from lockstitch.cli.session import Session, now, session_of
 from lockstitch.errors import Refused
 from lockstitch.model import Json, Run, format_time
+from lockstitch.model.moment import moment_or_none
 from lockstitch.model.statistics import GROUPS, Group, LatencyRow, UsageRow
 from lockstitch.store.reports.statistics import RunFilter, UsageTable
 from lockstitch.sync import SyncStore
@@ -73,8 +73,8 @@ def show(
     if runs is not None and runs not in _ORDERS:
         raise Refused(f"--runs {runs!r} is not valid. Use one of: {', '.join(_ORDERS)}.")
     only: RunFilter = {"agent": agent, "model": model, "user": user}
-    only["since"] = options.moment_or_none(since, now(), "--since")
-    only["until"] = options.moment_or_none(until, now(), "--until")
+    only["since"] = moment_or_none(since, now(), "--since")
+    only["until"] = moment_or_none(until, now(), "--until")
     with session.open() as store:
         page = _Page(store, session, only, all_projects)
         if by:

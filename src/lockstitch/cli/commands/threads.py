@@ -8,7 +8,6 @@ from typing import Annotated, Any, cast
 import typer
 from rich.text import Text
 
-from lockstitch.cli import options
 from lockstitch.cli.options import Limit, Since, ThreadName, examples
 from lockstitch.cli.references import find_thread
 from lockstitch.cli.render.output import TableColumn, age, cost, one_line, plural
@@ -18,6 +17,7 @@ from lockstitch.cli.selection import STATUSES
 from lockstitch.cli.session import Session, now, session_of
 from lockstitch.errors import Refused
 from lockstitch.model import Message, Thread, codec
+from lockstitch.model.moment import moment_or_none
 from lockstitch.store.queries import overview
 from lockstitch.store.queries.overview import Overview
 
@@ -68,7 +68,7 @@ def threads(
         matches = store.threads(
             limit=limit,
             after=find_thread(store, after) if after else None,
-            since=options.moment_or_none(since, now(), "--since"),
+            since=moment_or_none(since, now(), "--since"),
             all_projects=all_projects,
             status=status,
             kind=kind,

@@ -24,6 +24,7 @@ from lockstitch.model import (
     short_id,
 )
 from lockstitch.model.wait import without_next_message
+from lockstitch.store import references
 from lockstitch.store.queries.overview import Node, Overview
 
 
@@ -211,13 +212,8 @@ def rows(
 
 
 def name_of(thread: Thread) -> str:
-    """Return the key of a thread, else its title, else its goal.
-
-    The key of an imported trace is mostly the id of the trace, so its title and its agent come first.
-    """
-    if thread.kind == "trace":
-        return one_line(thread.title or thread.agent or thread.key)
-    return one_line(thread.key or thread.title or thread.goal)
+    """Return the name of a thread for a list, without control characters."""
+    return one_line(references.name_of(thread))
 
 
 def tasks_done(thread: Thread) -> str:
