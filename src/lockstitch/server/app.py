@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from lockstitch.agents import App
 from lockstitch.engine.worker import WorkerLoop
-from lockstitch.server import api, health, ingest, openapi, pages, problems
+from lockstitch.server import api, health, ingest, mcp, openapi, pages, problems
 from lockstitch.server.extensions import server_extensions_of
 from lockstitch.server.ingest.processor import ingest_running
 from lockstitch.server.ingest_buffer import IngestBuffer
@@ -86,7 +86,7 @@ def create_app(store: Store, app: App | None = None, settings: Settings | None =
     server.add_middleware(RequestGuard, settings=settings, figures=state.figures)
     problems.handle(server, problem_page)
     added = [router for extension in extensions for router in extension.api]
-    served = (health.router, *api.routers(), *ingest.routers(), *added)
+    served = (health.router, *api.routers(), *ingest.routers(), mcp.router, *added)
     # Not include_router: it would analyze the parameters of every route again, for each server of this process.
     server.router.routes.extend(route for router in served for route in router.routes)
     openapi.document(server, served, "/api/openapi.json")

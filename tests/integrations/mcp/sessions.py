@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 LONGEST = 25_000
 """Maximum characters of an answer."""
@@ -71,4 +73,15 @@ async def on_stdio(url: str, *options: str) -> AsyncIterator[Session]:
     """Start `lockstitch mcp` and connect to it."""
     command = ["-m", "lockstitch", "mcp", "--store", url, *options]
     async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
+        yield Session(client)
+
+
+@asynccontextmanager
+async def on_http(url: str, token: str = "", mode: str = "auto") -> AsyncIterator[Session]:
+    """Connect to `/mcp` of a server."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60, verify=False) as http,
+        Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as client,
+    ):
         yield Session(client)

@@ -7,7 +7,8 @@ import pytest
 from lockstitch.store import open_store
 from tests.cli import shop
 from tests.cli.story import Story, write_story
-from tests.integrations.mcp.sessions import Session, on_stdio
+from tests.integrations.mcp.sessions import Session, on_http, on_stdio
+from tests.server.serving import serving
 
 pytestmark = pytest.mark.anyio
 
@@ -23,8 +24,14 @@ async def story(store_url: str) -> Story:
     return story
 
 
-async def test_every_tool_resource_and_prompt_reads_the_record(story: Story) -> None:
+async def test_every_tool_resource_and_prompt_reads_the_record_on_stdio(story: Story) -> None:
     async with on_stdio(story.url) as session:
+        await check_reading(session, story)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_every_tool_resource_and_prompt_reads_the_record_over_http(story: Story, mode: str) -> None:
+    async with open_store(story.url) as store, serving(store) as url, on_http(url, mode=mode) as session:
         await check_reading(session, story)
 
 
