@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from lockstitch.backend import Find, Where
+from lockstitch.backends.postgres.connection import bind
 from lockstitch.backends.postgres.dialect import dialect as postgres_dialect
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.operations import choosing, seconds_until_ready
@@ -111,7 +112,16 @@ def postgres_explain(postgres_server: PostgresServer, postgres_template: str) ->
 
         def explain(statement: Statement) -> str:
             named = re.sub(r"\$\{(\w+)\}", r"%(\1)s", statement.sql)
-            return "\n".join(row[0] for row in connection.execute(f"EXPLAIN {named}", statement.parameters))
+            rows = connection.execute(f"EXPLAIN {named}", statement.parameters).fetchall()
+            # The plan for any values, which claims use.
+            sql, values, _ = bind(statement)
+            nulls = f" ({', '.join(['NULL'] * len(values))})" if values else ""
+            with connection.transaction(force_rollback=True):
+                connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+                connection.execute(b"PREPARE generic AS " + sql)
+                rows += connection.execute(f"EXPLAIN EXECUTE generic{nulls}").fetchall()
+                connection.execute("DEALLOCATE generic")
+            return "\n".join(row[0] for row in rows)
 
         yield explain
     postgres_server.drop_database(url)

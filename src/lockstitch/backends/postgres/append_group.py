@@ -31,7 +31,11 @@ LONGEST_WAIT: Final = 0.05
 MANY: Final = 50
 """Maximum number of appends in a group."""
 
-_NO_LOCK_WAIT: Final = Statement("SELECT set_config('lock_timeout', '100ms', true)", ())
+_SETUP: Final = Statement(
+    "SELECT set_config('lock_timeout', '100ms', true), set_config('plan_cache_mode', 'force_generic_plan', true)", ()
+)
+"""No append of a group waits long for a row. The plan of an append does not depend on its values, so the first one is
+kept; by default the server makes five more before it keeps one."""
 
 
 _ALONE: Final = object()
@@ -178,7 +182,7 @@ class AppendGroup:
         """Write a group as one transaction. Return False if nothing was written, so that each must be sent alone."""
         try:
             scripts = [append.script() for append in group]
-            statements = [_NO_LOCK_WAIT, *(next(script) for script in scripts)]
+            statements = [_SETUP, *(next(script) for script in scripts)]
             _, *results = await self._pool.run(lambda connection: connection.together(statements))
         except OutcomeUnknown as exc:
             for append in group:

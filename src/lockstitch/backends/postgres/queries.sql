@@ -67,8 +67,9 @@ ORDER BY position;
 -- Locked until the claim ends: a `release` of the same worker waits, and then finds the claimed threads. If the release
 -- comes first, this statement waits, and the claim finds a dead worker. Heartbeats wait for a moment. The planner
 -- overestimates the recursive index scan, and compiling it would take a hundred times longer than running it, so JIT is
--- off.
-SELECT set_config('jit', 'off', true) FROM workers WHERE id = :worker_id FOR SHARE;
+-- off. Planning takes longer than the claim, too, so the session keeps a plan that does not depend on the values.
+SELECT set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)
+FROM workers WHERE id = :worker_id FOR SHARE;
 
 -- name: thread_hold
 -- Differs: locked. The next statement has a new snapshot, so it sees a claim that committed while this statement

@@ -161,7 +161,17 @@ def _upsert(dialect: Dialect, kind: type[Record], names: Sequence[str]) -> State
 
 
 SPARE = 10
-"""Additional candidates of a claim. Other transactions may hold this many without the claim returning too few."""
+"""Additional candidates of a claim, at least. Other transactions may hold this many without the claim returning too
+few."""
+
+
+def _spare(limit: int) -> int:
+    """Return the number of additional candidates of a claim.
+
+    The number of all candidates is a part of the text. It is a power of two, because each text is a separate prepared
+    statement.
+    """
+    return (1 << (limit + SPARE - 1).bit_length()) - limit
 
 
 def claim(dialect: Dialect, claim_request: ClaimRequest, thread_id: UUID | None) -> Script[list[Thread]]:
@@ -172,7 +182,7 @@ def claim(dialect: Dialect, claim_request: ClaimRequest, thread_id: UUID | None)
     yield _worker_hold(dialect, claim_request)
     if thread_id is not None:
         return (yield from claim_thread(dialect, claim_request, thread_id))
-    statement = yield from choosing(dialect, claim_request, SPARE)
+    statement = yield from choosing(dialect, claim_request, _spare(claim_request.limit))
     if statement is None:
         return []
     rows = yield statement
@@ -189,7 +199,7 @@ async def claim_unlimited(connection: Connection, dialect: Dialect, claim_reques
     statements = [
         _worker_hold(dialect, claim_request),
         dialect.statement("claim_due", {}),
-        choice(dialect, claim_request, SPARE),
+        choice(dialect, claim_request, _spare(claim_request.limit)),
     ]
     *_, rows = await connection.together(statements)
     if _all_locked(claim_request, rows):
