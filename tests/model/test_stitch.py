@@ -143,3 +143,44 @@ def test_model_call_has_the_model_that_answered(data: dict[str, Any], model: str
 def test_only_a_model_call_has_a_model() -> None:
     assert call(data={"model": "gpt-5"}, model="gpt-5").model is None
     assert Entry(type="llm_call", data={}).model is None
+
+
+RESPONSE = {"type": "llm_call", "run_id": new_id(), "name": "claude", "status": "tool_use", "message": ASKS}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        RESPONSE | {"input_tokens": 9, "data": {"model": "claude-5"}},
+        {"type": "tool_call", "name": "look", "call_id": "a", "message": tool_result("a", "x"), "reply_to": 1},
+        {"type": "api_error", "status": "a" * 100, "call_id": "b" * 255, "name": "two\nlines"},
+    ],
+)
+def test_entry_of_engine_equals_the_validated_entry(values: dict[str, Any]) -> None:
+    entry_id = new_id()
+    assert Entry.of_engine({**values, "id": entry_id}) == Entry(**values, id=entry_id)
+    assert Entry.of_engine(dict(values)).id != Entry.of_engine(dict(values)).id
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"name": "a\0"}, {"name": "\ud800"}, {"call_id": "a" * 256}, {"status": "a" * 101}, {"name": 1}),
+        *({"input_tokens": -1}, {"output_tokens": 2**63}, {"cache_read_tokens": "many"}, {"unknown": 1}),
+        *({"type": "tool_call", "call_id": None}, {"reply_to": 1}),
+    ],
+)
+def test_entry_of_engine_refuses_what_a_model_must_not_choose(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Refused):
+        Entry.of_engine(RESPONSE | wrong)
+
+
+def test_json_texts_belong_to_the_content() -> None:
+    entry = Entry(**RESPONSE)
+    texts = entry.json_texts()
+    stitch = at_position(entry, new_id(), 1, None, 1, NOW)
+    assert stitch.json_texts() is texts
+    assert stitch.changed(message={"a": 1}, data={"b": 2}).json_texts() == (b'{"a":1}', b'{"b":2}')
+    assert Entry(type="run_started").json_texts(b"unused") == (None, b"{}")
+    with pytest.raises(Refused):
+        Entry(type="input", message={"a": float("nan")}).json_texts()

@@ -87,6 +87,8 @@ class Record(BaseModel):
     thread_field: ClassVar[str | None] = None
     """Field with the id of the thread that the record belongs to. The record is deleted with the thread. On SQLite and
     PostgreSQL, the foreign key of the table does this."""
+    json_text_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields whose JSON texts the record keeps, in the order of `json_texts`."""
 
     def __init__(self, **values: Any) -> None:
         self._fill(values)
@@ -136,6 +138,10 @@ class Record(BaseModel):
             # Validation of the whole record produces the error message that names the field.
             record = type(self)(**{**self.__dict__, **values})
             return {name: getattr(record, name) for name in values}
+
+    def json_texts(self) -> tuple[bytes | None, ...]:
+        """Return the JSON texts of the fields in `json_text_fields`."""
+        return ()
 
     def as_json(self) -> Json:
         """Return the record as plain JSON values, for files, archives, hashes and the command line."""

@@ -34,10 +34,12 @@ The number of parameters of a statement is limited.
 
 
 class RowEncoders(NamedTuple):
-    """The conversion of a record to a row: the names of its columns, and the places of those that are converted."""
+    """The conversion of a record to a row: the names of its columns, the places of those that are converted, and the
+    places of those whose JSON texts the record keeps."""
 
     names: Sequence[str]
     converted: Sequence[tuple[int, Convert]]
+    texts: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,15 @@ class Dialect:
     def row(self, record: Record, left_out: frozenset[str]) -> list[Any]:
         """Return the values of a record for the driver, in the order of its columns, without those in `left_out`."""
         values = record.__dict__
-        names, converted = self._row_encoders(type(record), left_out)
+        names, converted, texts = self._row_encoders(type(record), left_out)
         row = [values[name] for name in names]
         for place, convert in converted:
             value = row[place]
             if value is not None:
                 row[place] = convert(value)
+        if texts:
+            for place, text in zip(texts, record.json_texts(), strict=True):
+                row[place] = None if text is None else text.decode()
         return row
 
     def decode(self, kind: type[R], row: Row) -> R:
@@ -369,10 +374,14 @@ class Dialect:
         @lru_cache(maxsize=64)
         def encoders(kind: type[Record], left_out: frozenset[str]) -> RowEncoders:
             written = [column for column in columns(kind) if column.name not in left_out]
-            converts = [self.encoders.get(column.kind) for column in written]
+            names = [column.name for column in written]
+            converts = [
+                None if column.name in kind.json_text_fields else self.encoders.get(column.kind) for column in written
+            ]
             return RowEncoders(
-                [column.name for column in written],
+                names,
                 [(place, convert) for place, convert in enumerate(converts) if convert is not None],
+                [names.index(name) for name in kind.json_text_fields],
             )
 
         return encoders

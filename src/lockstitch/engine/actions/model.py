@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from lockstitch.engine.decision.action import CallModel
 from lockstitch.engine.decision.snapshot import FINAL_SUMMARY
@@ -49,14 +49,15 @@ class PartialResponse:
         return {"role": "assistant", "content": [{"type": "text", "text": text}]} if text else None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelAttempt:
+class ModelAttempt(NamedTuple):
     """The outcome of a model call with its retries: the response, or the entry of the error."""
 
     response: Response | None
     problem: Entry | None
     duration_ms: int
     first_token_ms: int | None = None
+    text: bytes | None = None
+    """The JSON text of the response's message."""
 
 
 async def call_model(context: RunContext, action: CallModel) -> None:
@@ -79,15 +80,18 @@ async def call_model(context: RunContext, action: CallModel) -> None:
     session.record(*problems, *_chunks(context, partial, step), must_commit=False)
     if model_attempt.response is None:
         return
-    response = model_attempt.response
-    message = _without_calls(response.message) if action.final else _with_calls(response.message, step)
-    if message is not response.message:
+    response, unchanged = model_attempt.response, model_attempt.response.message
+    message = _without_calls(unchanged) if action.final else _with_calls(unchanged, step)
+    if message is not unchanged:
         response = replace(response, message=message)
     if not action.final:
         session.change_run(steps=step)
     if response.container_id and response.container_id != session.open_run.state.get("container_id"):
         session.change_run(state={**session.open_run.state, "container_id": response.container_id})
-    session.record(_llm_call(context, request, response, model_attempt, final=action.final, step=step))
+    entry = _llm_call(context, request, response, model_attempt, final=action.final, step=step)
+    if message is unchanged:
+        entry.json_texts(model_attempt.text)
+    session.record(entry)
 
 
 async def side_model_call(context: RunContext, purpose: str, prompt: str, max_tokens: int = 1024) -> str:
@@ -144,7 +148,7 @@ async def _call_with_retries(
     for attempt in range(definition.max_retries + 1):
         tried = session.clock.now()
         try:
-            response = await _stream(context, replace(request, attempt=attempt) if attempt else request, partial)
+            response, text = await _stream(context, replace(request, attempt=attempt) if attempt else request, partial)
         except ProviderError as exc:
             if not exc.retryable or attempt == definition.max_retries:
                 return ModelAttempt(None, _api_error(context, request, exc, attempt + 1), 0)
@@ -169,16 +173,19 @@ async def _call_with_retries(
             continue
         duration = max(0, _milliseconds(began, session.clock.now()))
         first_token = None if partial is None or partial.began is None else _milliseconds(began, partial.began)
-        return ModelAttempt(response, None, duration, first_token)
+        return ModelAttempt(response, None, duration, first_token, text)
     raise AssertionError("unreachable")
 
 
-async def _stream(context: RunContext, request: ModelRequest, partial: PartialResponse | None) -> Response:
+async def _stream(
+    context: RunContext, request: ModelRequest, partial: PartialResponse | None
+) -> tuple[Response, bytes]:
+    """Return the response and the JSON text of its message."""
     try:
         async with aclosing(context.config.provider.stream(request)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, Response):
-                    return _checked(chunk)
+                    return chunk, _message_text(chunk)
                 if partial is not None:
                     _on_chunk(context, chunk, partial)
     except ProviderError:
@@ -189,13 +196,12 @@ async def _stream(context: RunContext, request: ModelRequest, partial: PartialRe
     raise ProviderError("The stream of the provider ended without a response.", "garbled")
 
 
-def _checked(response: Response) -> Response:
-    """Return the response. Raises `ProviderError` if it cannot be stored."""
+def _message_text(response: Response) -> bytes:
+    """Return the JSON text of a response's message. Raises `ProviderError` if it cannot be stored."""
     try:
-        codec.dumps(response.message)
+        return codec.dumps(response.message)
     except Refused as exc:
         raise ProviderError(f"The response of the provider is damaged. {exc}", "garbled") from exc
-    return response
 
 
 def _on_chunk(context: RunContext, chunk: Chunk, partial: PartialResponse) -> None:

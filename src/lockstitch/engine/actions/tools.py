@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
@@ -34,8 +34,7 @@ _SHOWN: Final = 2_000
 """Characters shown of a result that is too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutcome:
+class ToolOutcome(NamedTuple):
     """The outcome of a tool call: its content or its error, and its requests to the engine."""
 
     call: Call
@@ -206,7 +205,7 @@ async def _run(run_context: RunContext, call: Call, progress: _Progress) -> Tool
         lane=session.lane,
         call_index=call.index,
     )
-    context.model_call = partial(tool_model_call, run_context, context.key)
+    context.model_call = partial(_model_call, run_context, context)
     began = session.clock.now()
     content: Any = None
     problem: Exception | None = None
@@ -246,6 +245,10 @@ async def _run(run_context: RunContext, call: Call, progress: _Progress) -> Tool
     return outcome()
 
 
+async def _model_call(run_context: RunContext, context: ToolContext, purpose: str, prompt: str, max_tokens: int) -> str:
+    return await tool_model_call(run_context, context.key, purpose, prompt, max_tokens)
+
+
 class _FinishedLate(BaseException):
     """The call was cancelled, but its tool finished with this result, or had failed with this error before."""
 
@@ -270,7 +273,7 @@ async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
     """
     task = asyncio.create_task(_without_system_exit(work))
     try:
-        await asyncio.wait({task}, timeout=limit)
+        await _ended(task, limit)
     except asyncio.CancelledError:
         done = task.done()
         await _cancel_tool(task)
@@ -289,13 +292,32 @@ async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
     return task.result()
 
 
+async def _ended(task: "asyncio.Task[Any]", limit: float | None) -> None:
+    """Wait until a task has ended, at most for a time. `asyncio.wait` does the same in three times the time."""
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    timer = None if limit is None else loop.call_later(limit, wake)
+    task.add_done_callback(wake)
+    try:
+        await waiter
+    finally:
+        task.remove_done_callback(wake)
+        if timer is not None:
+            timer.cancel()
+
+
 async def _cancel_tool(task: "asyncio.Task[Any]") -> None:
     """Cancel a tool that still runs, and wait a moment for it to end."""
     if task.done():
         return
     task.cancel()
     try:
-        await asyncio.wait({task}, timeout=_CANCEL_SECONDS)
+        await _ended(task, _CANCEL_SECONDS)
     finally:
         if not task.done():
             # A tool in a thread ignores the first cancellation, because its result may still arrive.
@@ -352,14 +374,14 @@ def _record_outcome(context: RunContext, outcome: ToolOutcome) -> None:
         return
     if doubtful:
         content = f"{content} {IN_DOUBT}"
-    block = _block(call.id, content, failed)
+    block, block_text = _block(call.id, content, failed)
     size, limit = _size(block["content"]), context.config.definition.tool_result_limit
     if size > limit:
         text = (
             f"The tool ran, but its result has {size:,} characters and the limit is {limit:,}. Request less. "
             f"The result starts with: {str(content)[:_SHOWN]}"
         )
-        block = _block(call.id, text, failed=True)
+        block, block_text = _block(call.id, text, failed=True)
     failed = bool(block.get("is_error"))
     apply_requests(context, call, requests)
     names = ("file_id", "filename")
@@ -375,20 +397,22 @@ def _record_outcome(context: RunContext, outcome: ToolOutcome) -> None:
         data={**requests.data, "files": files} if files else requests.data,
         duration_ms=outcome.duration_ms,
     )
+    answer.json_texts(block_text)
     session.record(*entries, answer)
     if doubtful:
         session.change_run(state=with_doubts(session.open_run, [doubt_of(answer)]))
     context.emit("tool_result", {"id": call.id, "name": call.name, "content": block["content"], "is_error": failed})
 
 
-def _block(call_id: str, content: Any, failed: bool) -> Json:
-    """Return the result block. If the content cannot be stored, the block is an error that says so."""
+def _block(call_id: str, content: Any, failed: bool) -> tuple[Json, bytes]:
+    """Return the result block and its JSON text. If the content cannot be stored, the block is an error that says
+    so."""
     block = tool_result(call_id, content, is_error=failed)
     try:
-        codec.dumps(block)
+        return block, codec.dumps(block)
     except Refused as exc:
-        return tool_result(call_id, f"The result of the tool cannot be stored: {exc}", is_error=True)
-    return block
+        block = tool_result(call_id, f"The result of the tool cannot be stored: {exc}", is_error=True)
+        return block, codec.dumps(block)
 
 
 def as_content(value: Any) -> Any:

@@ -21,9 +21,10 @@ from lockstitch.model.message import blocks
 CallState = Literal["fresh", "allowed", "running", "cut", "answered"]
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: a frozen instance takes several times as long to create, and each decision creates the open calls.
+@dataclass(slots=True)
 class Call:
-    """A tool call that a response requests, and its state."""
+    """A tool call that a response requests, and its state. Nothing changes it."""
 
     id: str
     name: str
@@ -33,13 +34,17 @@ class Call:
     """The position of the response that requests the call."""
     step: int
     state: CallState
-    key: str
-    """The key of the call (`call_key`). Other calls may have the same id, but none has the same key."""
+    response_id: UUID
     earlier: bool = False
     """True if an earlier run made the call and ended while its outcome was unknown. The record answers it as in doubt;
     this run waits until a person settles it."""
     agent: str | None = None
     """The team member whose run made the call, if an earlier run made it."""
+
+    @property
+    def key(self) -> str:
+        """The key of the call (`call_key`). Other calls may have the same id, but none has the same key."""
+        return call_key(self.response_id, self.index)
 
     @property
     def question(self) -> str | None:
@@ -78,6 +83,7 @@ class RunSnapshot:
         after = self.response.position if self.response is not None else 0
         self.after_response = [stitch for stitch in recent if stitch.position > after]
         """The stitches after the last response."""
+        self._types = {stitch.type for stitch in self.after_response}
         self.calls = self._calls(self.response) if self.response is not None and self.response.calls else []
         """The calls of the last response, in its order. Before the first response: the unsettled calls of the run that
         is retried."""
@@ -86,14 +92,18 @@ class RunSnapshot:
 
     def has(self, *types: str) -> bool:
         """True if a stitch of one of these types follows the last response."""
-        return any(stitch.type in types for stitch in self.after_response)
+        return not self._types.isdisjoint(types)
 
     def last(self, *types: str) -> Stitch | None:
         """Return the last stitch of one of these types after the last response."""
+        if not self.has(*types):
+            return None
         return next((stitch for stitch in reversed(self.after_response) if stitch.type in types), None)
 
     def fatal_error(self) -> Stitch | None:
         """Return the fatal error after the last response; None if there is none."""
+        if not self.has("api_error", "error"):
+            return None
         errors = (stitch for stitch in reversed(self.after_response) if stitch.type in ("api_error", "error"))
         return next((stitch for stitch in errors if stitch.data.get("fatal", True)), None)
 
@@ -135,7 +145,7 @@ class RunSnapshot:
             response=response.position,
             step=response.step_number or 0,
             state=self._state(response, index),
-            key=call_key(response.id, index),
+            response_id=response.id,
         )
 
     def _earlier(self, doubt: Json) -> Call:
@@ -151,7 +161,7 @@ class RunSnapshot:
             response=int(doubt["response"]),
             step=int(doubt["step"]),
             state="answered" if settled else "cut",
-            key=call_key(UUID(doubt["response_id"]), int(doubt["index"])),
+            response_id=UUID(doubt["response_id"]),
             earlier=True,
             agent=doubt.get("agent"),
         )

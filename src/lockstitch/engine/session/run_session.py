@@ -28,8 +28,7 @@ only if its holder has seen all deliveries.
 """
 
 import operator
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -163,8 +162,7 @@ class RunSession:
     def entry(self, kind: str, **fields: Any) -> Entry:
         """Return an entry of the open run."""
         run = self.open_run
-        fields.setdefault("step_number", run.steps)
-        return Entry(type=kind, run_id=run.id, lane=self.lane, **fields)
+        return Entry.of_engine({"type": kind, "run_id": run.id, "lane": run.lane, "step_number": run.steps, **fields})
 
     @property
     def spawning(self) -> list[Thread]:
@@ -222,17 +220,10 @@ class RunSession:
         inputs = (stitch for stitch in self.stitches if stitch.type == "input" and stitch.run_id is None)
         return [stitch for stitch in inputs if stitch.position > first]
 
-    @asynccontextmanager
-    async def freeze_context(self) -> AsyncGenerator[None]:
+    def freeze_context(self) -> "_FrozenContext":
         """Prevent deliveries from entering the context, also those that another run of the thread takes from the
-        inbox."""
-        async with self.thread_session.inbox_lock:
-            # A task that was taking deliveries has finished.
-            self.in_use = True
-        try:
-            yield
-        finally:
-            self.in_use = False
+        inbox, while the returned context manager is entered."""
+        return _FrozenContext(self)
 
     @property
     def response(self) -> Stitch | None:
@@ -362,6 +353,23 @@ class RunSession:
         if any(stitch.id in ids for stitch in self.recent):
             self.recent = [stitch for stitch in self.recent if stitch.id not in ids]
             self._context = self._folded([stitch for stitch in self._context.stitches if stitch.id not in ids])
+
+
+class _FrozenContext:
+    """See `RunSession.freeze_context`. A generator takes several times as long to enter and to leave."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: RunSession) -> None:
+        self._session = session
+
+    async def __aenter__(self) -> None:
+        async with self._session.thread_session.inbox_lock:
+            # A task that was taking deliveries has finished.
+            self._session.in_use = True
+
+    async def __aexit__(self, *_: object) -> None:
+        self._session.in_use = False
 
 
 _PLACES = ("first_position", "input_position", "output_position")

@@ -251,6 +251,7 @@ class ThreadSession:
             raise
         for stitch in buffer:
             self._children.pop(stitch.id, None)
+            stitch.drop_texts()
         self._on_committed(committed, lanes)
         if update.consumed:
             for lane in self.lanes:

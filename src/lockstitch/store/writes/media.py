@@ -15,6 +15,8 @@ from lockstitch.store.transaction import ThreadUpdate, Transaction
 BLOB = "lockstitch:blob"
 """Type of a source that refers to a blob."""
 
+_BLOB_TEXT = BLOB.encode()
+
 LARGE = 32 * 1024
 """Minimum characters of base64 that are moved to a blob."""
 
@@ -33,17 +35,7 @@ class Media:
         self._clock = clock
 
     async def offload(self, transaction: Transaction) -> Transaction:
-        """Return the transaction with its large media in blobs. Without large media it is the same object."""
-        for update in transaction.updates:
-            for entry in update.entries:
-                if has_large_media(entry.message) or has_large_media(entry.data):
-                    return await self._offload(transaction)
-        for delivery in transaction.deliveries:
-            if has_large_media(delivery.entry):
-                return await self._offload(transaction)
-        return transaction
-
-    async def _offload(self, transaction: Transaction) -> Transaction:
+        """Return the transaction with its large media in blobs. `has_media` says if it has any."""
         texts: defaultdict[UUID, dict[str, tuple[str, str | None]]] = defaultdict(dict)
         updates = [_offloaded_update(update, texts[update.head.id]) for update in transaction.updates]
         deliveries = [_offloaded_delivery(delivery, texts[delivery.thread_id]) for delivery in transaction.deliveries]
@@ -110,9 +102,26 @@ class Media:
         ]
 
 
+def has_media(transaction: Transaction) -> bool:
+    """True if a transaction has large media. Raises `Refused` if JSON cannot represent the content of an entry."""
+    for update in transaction.updates:
+        for entry in update.entries:
+            message, data = entry.json_texts()
+            if message is not None and _may_have_media(message) and has_large_media(entry.message):
+                return True
+            if _may_have_media(data) and has_large_media(entry.data):
+                return True
+    return any(has_large_media(delivery.entry) for delivery in transaction.deliveries)
+
+
 def _check(content: Any) -> None:
     """Raise `Refused` for content that is not valid, before a blob is written for it."""
     codec.dumps(content)
+
+
+def _may_have_media(text: bytes) -> bool:
+    """True if a JSON text is long enough for large media, or has the type of a blob."""
+    return len(text) >= LARGE or _BLOB_TEXT in text
 
 
 def has_large_media(value: Any) -> bool:

@@ -23,7 +23,7 @@ from lockstitch.model import Clock, Delivery, Record, Stitch, Thread
 from lockstitch.store.leases import Leases
 from lockstitch.store.release import Tenure
 from lockstitch.store.transaction import Transaction, head_after, plan_commit
-from lockstitch.store.writes.media import Media
+from lockstitch.store.writes.media import Media, has_media
 from lockstitch.store.writes.run_sums import with_run_sums
 
 OUTCOME_TIMEOUT = 30.0
@@ -60,7 +60,7 @@ class CommitWriter:
                 for update in transaction.updates
             ]
             transaction = replace(transaction, updates=updates)
-        stored = await self._media.offload(transaction)
+        stored = await self._media.offload(transaction) if has_media(transaction) else transaction
         commit = self.plan(stored)
         try:
             try:
@@ -69,14 +69,8 @@ class CommitWriter:
                 receipts = await self._resolve_outcome(commit, exc)
         except Conflict as exc:
             raise await self._explain_conflict(exc, commit) from exc
-        results = {
-            step.thread_id: (step, receipt)
-            for step, receipt in zip(commit.steps, receipts, strict=True)
-            if isinstance(step, ThreadChange)
-        }
         committed: list[Committed] = []
-        for update in stored.updates:
-            change, receipt = results[update.head.id]
+        for update, (change, receipt) in zip(stored.updates, _results(stored, commit, receipts), strict=True):
             head = head_after(update, change)
             if change.worker_id is not None and head.worker_id is None:
                 self._leases.releases.released(Tenure(head.id, change.worker_id, change.fence, head.created_at))
@@ -89,7 +83,8 @@ class CommitWriter:
 
     async def deliver(self, transaction: Transaction) -> list[Receipt]:
         """Write a transaction of deliveries, all of them or none. Return one receipt per delivery, in their order."""
-        commit = self.plan(await self._media.offload(transaction))
+        stored = await self._media.offload(transaction) if has_media(transaction) else transaction
+        commit = self.plan(stored)
         receipts = await self._append(commit)
         by_id = {
             step.id: receipt for step, receipt in zip(commit.steps, receipts, strict=True) if isinstance(step, Delivery)
@@ -209,6 +204,19 @@ class CommitWriter:
         if head is None:
             return ThreadDeleted(f"Thread {change.thread_id} does not exist.", thread_id=change.thread_id)
         return _difference(change, head)
+
+
+def _results(
+    transaction: Transaction, commit: Commit, receipts: Sequence[Receipt]
+) -> Sequence[tuple[ThreadChange, Receipt]]:
+    """Return the change and the receipt of each update, in the order of the updates."""
+    changes = [
+        (step, receipt) for step, receipt in zip(commit.steps, receipts, strict=True) if isinstance(step, ThreadChange)
+    ]
+    if len(changes) < 2:
+        return changes
+    by_thread = {change.thread_id: (change, receipt) for change, receipt in changes}
+    return [by_thread[update.head.id] for update in transaction.updates]
 
 
 def _difference(change: ThreadChange, head: Thread) -> Conflict:
