@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.content import TEXT
 from lockstitch import Agent, Store, open_store
@@ -22,28 +23,43 @@ TICK = 0.005
 """Seconds between two measurements of the delay of the event loop."""
 
 
-def agent(delay: float) -> Agent:
-    usage = {"input_tokens": 900, "output_tokens": 250}
-    return Agent("bench", model=Scripted([{"text": TEXT, "usage": usage, "delay": delay}]), title=False)
+class Calls:
+    """Model calls that take a while. Measures the memory while the most calls are open."""
+
+    def __init__(self, seconds: float) -> None:
+        self.agent = Agent("bench", model=Scripted(self._reply), title=False)
+        self.most = 0
+        self.resident = 0
+        self._seconds = seconds
+        self._open = 0
+
+    async def _reply(self, _: object) -> dict[str, Any]:
+        self._open += 1
+        if self._open > self.most:
+            self.most = self._open
+            self.resident = resident_bytes()
+        await asyncio.sleep(self._seconds)
+        self._open -= 1
+        return {"text": TEXT, "usage": {"input_tokens": 900, "output_tokens": 250}}
 
 
 async def main(url: str, at_once: int, runs: int) -> None:
     async with open_store(url) as store:
         # Imports, caches, connections and threads are not memory of a run.
-        await _execute(agent(0), store, at_once, 1)
+        await _execute(Calls(0).agent, store, at_once, 1)
         gc.collect()
         free = resident_bytes()
+        calls = Calls(SECONDS)
         delays: list[float] = []
         watching = asyncio.create_task(_watch(delays))
-        opened = asyncio.create_task(_resident_after(SECONDS * 0.9))
         processor, started = time.process_time(), time.perf_counter()
-        await _execute(agent(SECONDS), store, at_once, runs)
+        await _execute(calls.agent, store, at_once, runs)
         spent = time.perf_counter() - started
         processor = time.process_time() - processor
         watching.cancel()
         figures = {
             "runs_per_second": at_once * runs / spent,
-            "run_kilobytes": (await opened - free) / at_once / 1000,
+            "run_kilobytes": (calls.resident - free) / calls.most / 1000,
             "longest_delay_ms": max(delays) * 1000,
             "run_processor_ms": processor / (at_once * runs) * 1000,
         }
@@ -63,16 +79,14 @@ async def _execute(runner: Agent, store: Store, at_once: int, runs: int) -> None
 
 
 async def _watch(delays: list[float]) -> None:
-    """Measure how late the event loop continues this task."""
+    """Measure how long the event loop computes before it continues this task.
+
+    That is the delay of this task on an idle machine. Other processes do not change it.
+    """
     while True:
-        due = time.perf_counter() + TICK
+        before = time.thread_time()
         await asyncio.sleep(TICK)
-        delays.append(time.perf_counter() - due)
-
-
-async def _resident_after(seconds: float) -> int:
-    await asyncio.sleep(seconds)
-    return resident_bytes()
+        delays.append(time.thread_time() - before)
 
 
 def resident_bytes() -> int:

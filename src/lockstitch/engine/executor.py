@@ -35,6 +35,7 @@ from lockstitch.engine.session.start import (
 )
 from lockstitch.engine.session.takeover_entry import record_takeover
 from lockstitch.engine.session.thread_session import ThreadSession
+from lockstitch.engine.turns import take_turn
 from lockstitch.engine.webhooks import webhook_events
 from lockstitch.errors import (
     AlreadyStarted,
@@ -112,6 +113,7 @@ class Executor:
 
     async def run_new_thread(self, thread: Thread, run_input: RunInput) -> Result:
         """Create a thread with its first run, and execute it. Raises `KeyTaken` if another caller created it first."""
+        await take_turn()
         try:
             must_create = await self.store.execution.create_if_required(thread, run_input.message)
         except Conflict as exc:

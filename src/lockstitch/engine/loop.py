@@ -38,6 +38,7 @@ from lockstitch.engine.decision.in_doubt import doubt_of, shown, when_ended, whe
 from lockstitch.engine.session.deliveries import report_to_parent, take_deliveries, thread_result
 from lockstitch.engine.session.run_context import Activity, RunCancelled, RunContext
 from lockstitch.engine.session.run_session import RunSession
+from lockstitch.engine.turns import take_turn
 from lockstitch.engine.usage import estimate
 from lockstitch.engine.webhooks import webhook_events_of_end, webhook_events_of_wait
 from lockstitch.errors import Conflict, Refused, StaleFence
@@ -88,6 +89,7 @@ async def run_loop(context: RunContext) -> LoopOutcome:
     """
     session = context.session
     while True:
+        await take_turn()
         if context.lost is not None:
             lost = session.head.id
             raise StaleFence(f"This process no longer holds thread {lost}: {context.lost}.", thread_id=lost)

@@ -16,6 +16,7 @@ from lockstitch.engine.decision.snapshot import FINAL_SUMMARY
 from lockstitch.engine.events import EventType
 from lockstitch.engine.ports.provider import INVALID_JSON, Chunk, ModelRequest, ProviderError, Response, Usage
 from lockstitch.engine.session.run_context import RunCancelled, RunContext
+from lockstitch.engine.turns import take_turn
 from lockstitch.engine.usage import add, price
 from lockstitch.errors import Refused, wire_name_of
 from lockstitch.model import Entry, Json, Message, codec, text_of
@@ -173,6 +174,7 @@ async def _call_with_retries(
             continue
         duration = max(0, _milliseconds(began, session.clock.now()))
         first_token = None if partial is None or partial.began is None else _milliseconds(began, partial.began)
+        await take_turn()
         return ModelAttempt(response, None, duration, first_token, text)
     raise AssertionError("unreachable")
 
