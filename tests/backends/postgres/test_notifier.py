@@ -49,6 +49,7 @@ async def test_notified_stitch_is_visible(postgres: PostgresBackend, admin: psyc
 
 async def test_ready_threads_are_notified_once(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     admin.execute("LISTEN lockstitch")
+    admin.execute("LISTEN lockstitch_work")
     started = time.monotonic()
     await asyncio.gather(*(created(postgres, a_goal()) for _ in range(20)))
     await postgres.close()

@@ -161,6 +161,21 @@ async def test_watcher_of_work_sends_no_queries(postgres_url: str, postgres: Pos
     await backend.close()
 
 
+async def test_listens_to_changes_of_threads_only_while_they_are_watched(postgres: PostgresBackend, wire: Wire) -> None:
+    backend = PostgresBackend(wire.url, SystemClock())
+
+    def listened() -> list[str]:
+        return [text for text in wire.said if "LISTEN" in text]
+
+    async with aclosing(backend.watch(work_only=True)) as work:
+        assert await asyncio.wait_for(anext(work), LONG) == WATCHING
+        assert listened() == ["LISTEN lockstitch_work"]
+        async with watching(backend):
+            assert listened()[1:] == ["LISTEN lockstitch"]
+        await until(lambda: listened()[2:] == ["UNLISTEN lockstitch"])
+    await backend.close()
+
+
 async def test_watcher_of_threads_joins_watcher_of_work(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
     thread = await created(postgres)
     async with aclosing(postgres.watch(work_only=True)) as work:

@@ -154,7 +154,8 @@ PATIENCE = 60
 class Watcher:
     """One listening connection for all watchers of this process. It is open only while there are watchers.
 
-    The log is polled only while a watcher wants the hints of threads. A worker does not: it polls for work itself.
+    The connection listens to changes of threads, and polls the log, only while a watcher wants the hints of threads. A
+    worker does not: it polls for work itself.
     """
 
     def __init__(self, pool: Pool, dialect: Dialect, notifier: Notifier) -> None:
@@ -216,7 +217,9 @@ class Watcher:
     async def _listen(self) -> Connection:
         connection = await self._pool.connect(listening=True)
         try:
-            await connection.execute(b"LISTEN lockstitch")
+            await connection.execute(b"LISTEN lockstitch_work")
+            if self._log is not None:
+                await connection.execute(b"LISTEN lockstitch")
             # After LISTEN, so that no change is missed between the two.
             await self._poll_log(connection)
         except psycopg.Error as exc:
@@ -260,10 +263,15 @@ class Watcher:
     async def _poll_log(self, connection: Connection) -> None:
         """Emit the commits since the last poll. The first poll after a watcher wants them reads where the log ends."""
         if not self._wants_log:
+            if self._log is not None:
+                await connection.execute(b"UNLISTEN lockstitch")
             self._log = None
             self._log_ready.clear()
             return
-        log = self._log or _Log(self._dialect)
+        log = self._log
+        if log is None:
+            await connection.execute(b"LISTEN lockstitch")
+            log = _Log(self._dialect)
         self._emit(await log.new_hints(connection))
         self._log = log
         self._log_ready.set()

@@ -157,16 +157,18 @@ COPY {into} ({columns}) FROM STDIN;
 INSERT INTO {table} ({columns}) SELECT {columns} FROM incoming ON CONFLICT ({key}) DO {action};
 
 -- own: notify
--- After the commit, never inside it: NOTIFY takes a lock that all committing transactions share. A lost notification
+-- Workers listen only for work, so that not every stitch wakes every worker. After the commit, never inside it: NOTIFY takes a lock that all committing transactions share. A lost notification
 -- does no harm, so it does not wait for the disk.
-SELECT pg_notify('lockstitch', payload), set_config('synchronous_commit', 'off', true)
+SELECT pg_notify(CASE payload WHEN 'work' THEN 'lockstitch_work' ELSE 'lockstitch' END, payload),
+       set_config('synchronous_commit', 'off', true)
 FROM unnest(string_to_array(:payloads, ' ')) AS payload;
 
 -- own: notify_within
 -- Inside the transaction, because it belongs to the caller, who does not report its end. The server sends it when the
 -- caller commits. The lock that committing transactions share is taken once per started thread, never per step. The
 -- caller decides whether the commit waits for the disk.
-SELECT pg_notify('lockstitch', payload) FROM unnest(string_to_array(:payloads, ' ')) AS payload;
+SELECT pg_notify(CASE payload WHEN 'work' THEN 'lockstitch_work' ELSE 'lockstitch' END, payload)
+FROM unnest(string_to_array(:payloads, ' ')) AS payload;
 
 -- own: place
 -- The start time identifies a server, the oid a database in it: names and addresses may differ.
