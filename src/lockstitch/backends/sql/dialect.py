@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -34,10 +35,10 @@ The number of parameters of a statement is limited.
 
 
 class RowEncoders(NamedTuple):
-    """The conversion of a record to a row: the names of its columns, the places of those that are converted, and the
+    """The conversion of a record to a row: the values of its columns, the places of those that are converted, and the
     places of those whose JSON texts the record keeps."""
 
-    names: Sequence[str]
+    values: Callable[[Mapping[str, Any]], tuple[Any, ...]]
     converted: Sequence[tuple[int, Convert]]
     texts: Sequence[int]
 
@@ -105,9 +106,8 @@ class Dialect:
 
     def row(self, record: Record, left_out: frozenset[str]) -> list[Any]:
         """Return the values of a record for the driver, in the order of its columns, without those in `left_out`."""
-        values = record.__dict__
-        names, converted, texts = self._row_encoders(type(record), left_out)
-        row = [values[name] for name in names]
+        values, converted, texts = self._row_encoders(type(record), left_out)
+        row = list(values(record.__dict__))
         for place, convert in converted:
             value = row[place]
             if value is not None:
@@ -379,7 +379,7 @@ class Dialect:
                 None if column.name in kind.json_text_fields else self.encoders.get(column.kind) for column in written
             ]
             return RowEncoders(
-                names,
+                itemgetter(*names),
                 [(place, convert) for place, convert in enumerate(converts) if convert is not None],
                 [names.index(name) for name in kind.json_text_fields],
             )

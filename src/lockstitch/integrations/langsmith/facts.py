@@ -161,7 +161,7 @@ def _role(span: SpanData) -> Literal["llm", "tool", "span"]:
 
 def _model_call(span: SpanData) -> SpanFacts:
     inputs, outputs, metadata, extra = (as_object(span.get(key)) for key in ("inputs", "outputs", "metadata", "extra"))
-    lang_smith_messages, gave = list(messages_in(inputs)), list(messages_in(outputs))
+    lang_smith_messages, gave = messages_in(inputs), messages_in(outputs)
     answers = answers_in(outputs)
     error = text(span.get("error"))
     counts = _by_answer(answers)
@@ -197,7 +197,7 @@ def _model_call(span: SpanData) -> SpanFacts:
 
 def _tool_call(span: SpanData) -> SpanFacts:
     inputs, outputs, metadata, extra = (as_object(span.get(key)) for key in ("inputs", "outputs", "metadata", "extra"))
-    lang_smith_messages, gave = list(messages_in(inputs)), list(messages_in(outputs))
+    lang_smith_messages, gave = messages_in(inputs), messages_in(outputs)
     message = _tool_message(outputs.get("output", outputs), _known_call(extra, metadata, inputs))
     result = _result(span, outputs, message)
     call_id = (result.call_id if result else None) or _known_call(extra, metadata, inputs)
@@ -222,7 +222,7 @@ def _tool_call(span: SpanData) -> SpanFacts:
 
 def _other(span: SpanData) -> SpanFacts:
     inputs, outputs = as_object(span.get("inputs")), as_object(span.get("outputs"))
-    lang_smith_messages, gave = list(messages_in(inputs)), list(messages_in(outputs))
+    lang_smith_messages, gave = messages_in(inputs), messages_in(outputs)
     facts = SpanFacts(
         role="span",
         has_content=bool(inputs or outputs),
@@ -386,6 +386,8 @@ def _has_failed(span: SpanData) -> bool | None:
 
 def _results(lang_smith_messages: list[LangSmithMessage], gave: list[LangSmithMessage]) -> list[Result]:
     """Return the results that inputs and outputs mention. A result in both counts once, because states grow."""
+    if not lang_smith_messages and not gave:
+        return []
     seen: Counter[str] = Counter()
     results: list[Result] = []
     for key, result in _mentioned(lang_smith_messages):
@@ -401,10 +403,15 @@ def _results(lang_smith_messages: list[LangSmithMessage], gave: list[LangSmithMe
 
 def _mentioned(messages: list[LangSmithMessage]) -> Iterator[tuple[str, Result]]:
     requested: set[str | None] = set()
+    answers: list[LangSmithMessage] = []
     for message in messages:
         if message.speaker == "assistant":
-            requested |= {call.get("id") for call in tool_uses(assistant(message))}
-        for result in results_in(message):
+            answers.append(message)
+        results = results_in(message)
+        if results and answers:
+            requested.update(call.get("id") for answer in answers for call in tool_uses(assistant(answer)))
+            answers = []
+        for result in results:
             own = message.fields.get("id")
             key = as_text([own if isinstance(own, str) else None, result.call_id, result.content])
             yield key, result._replace(requested=result.call_id in requested)

@@ -5,7 +5,6 @@ object with its fields under `data`, or a pair of role and text.
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from lockstitch.integrations.langsmith.runs import as_object, first_text, items, text
@@ -107,6 +106,8 @@ _SPEAKERS: Final[dict[str, Speaker]] = {
 }
 _PLACES: Final = ("messages", "generations", "output", "input", "update", "kwargs", "message", "data")
 _TEXTS: Final = frozenset({"text", "input_text", "output_text"})
+_MARKS: Final = frozenset({"role", "type", "kwargs", "data"})
+"""Every message has one of these fields."""
 _DEEPEST: Final = 8
 
 
@@ -130,6 +131,8 @@ def message_of(value: Any) -> LangSmithMessage | None:
             return LangSmithMessage(speaker, {"content": pair[1]}) if speaker else None
         return None
     fields = as_object(value)
+    if fields.keys().isdisjoint(_MARKS):
+        return None
     kwargs, path = fields.get("kwargs"), items(fields.get("id"))
     if isinstance(kwargs, dict) and path:
         kind = path[-1].removesuffix("Chunk").removesuffix("Message").lower() if isinstance(path[-1], str) else ""
@@ -146,26 +149,33 @@ def message_of(value: Any) -> LangSmithMessage | None:
 def _speaker_of(fields: Json) -> Speaker | None:
     for word in (fields.get("role"), fields.get("type")):
         if isinstance(word, str):
-            speaker = _SPEAKERS.get(word.removesuffix("MessageChunk").removesuffix("Message").lower())
-            if speaker:
+            kind = word if word in _SPEAKERS else word.removesuffix("MessageChunk").removesuffix("Message").lower()
+            if speaker := _SPEAKERS.get(kind):
                 return speaker
     return None
 
 
-def messages_in(value: Any, depth: int = 0) -> Iterator[LangSmithMessage]:
-    """Yield all messages in the inputs or outputs of a run, in order."""
-    if depth > _DEEPEST:
+def messages_in(value: Any) -> list[LangSmithMessage]:
+    """Return all messages in the inputs or outputs of a run, in order."""
+    messages: list[LangSmithMessage] = []
+    _collect(value, messages, 0)
+    return messages
+
+
+def _collect(value: Any, messages: list[LangSmithMessage], depth: int) -> None:
+    if not value or depth > _DEEPEST or not isinstance(value, dict | list | tuple):
         return
     message = message_of(value)
     if message is not None:
-        yield message
-    elif isinstance(value, list | tuple):
-        for item in items(cast("Any", value)):
-            yield from messages_in(item, depth + 1)
+        messages.append(message)
     elif isinstance(value, dict):
+        fields = as_object(value)
         for place in _PLACES:
-            if isinstance(as_object(value).get(place), dict | list):
-                yield from messages_in(as_object(value)[place], depth + 1)
+            if isinstance(inner := fields.get(place), dict | list):
+                _collect(inner, messages, depth + 1)
+    else:
+        for item in items(cast("Any", value)):
+            _collect(item, messages, depth + 1)
 
 
 def blocks_of(message: LangSmithMessage) -> list[Any]:

@@ -42,6 +42,11 @@ def _moment(value: Any) -> datetime | None:
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=UTC)
     if isinstance(value, str):
+        if value[10:11] == "T":
+            try:
+                return datetime.fromisoformat(value)
+            except ValueError:
+                pass
         return _read(value.strip())
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _since_1970(value)
@@ -209,12 +214,13 @@ def _spans(
 
 def _span(run: Json, trace_id: str | None, inferred: str | None, parent_id: str | None) -> SpanData:
     order = first_text(run.get("dotted_order"))
-    line = _line(order)
-    parents = [each for each in map(name, items(_parsed(run.get("parent_run_ids")))) if each]
-    own = name(run.get("id")) or name(run.get("run_id")) or (line[-1] if line else None) or codec.digest(run)
-    parent = name(run.get("parent_run_id")) or (parents[-1] if parents else None)
-    parent = parent or (line[-2] if len(line) > 1 else None) or parent_id
-    trace = name(run.get("trace_id")) or (line[0] if line else None) or trace_id or (parents[0] if parents else None)
+    own, parent, trace = name(run.get("id")), name(run.get("parent_run_id")), name(run.get("trace_id"))
+    if own is None or parent is None or trace is None:
+        line = _line(order)
+        parents = [each for each in map(name, items(_parsed(run.get("parent_run_ids")))) if each]
+        own = own or name(run.get("run_id")) or (line[-1] if line else None) or codec.digest(run)
+        parent = parent or (parents[-1] if parents else None) or (line[-2] if len(line) > 1 else None) or parent_id
+        trace = trace or (line[0] if line else None) or trace_id or (parents[0] if parents else None)
     extra = _object(run.get("extra"), "value")
     metadata = {**as_object(_parsed(run.get("metadata"))), **as_object(_parsed(extra.pop("metadata", None)))}
     for key, value in run.items():

@@ -48,7 +48,7 @@ def answer_of(outputs: Json) -> OtelAnswer:
     """Return the answer in outputs: from messages, else from a raw response."""
     if not outputs:
         return _NO_ANSWER
-    otel_answer = _response(as_json(outputs.get("output"))) or _response(outputs)
+    otel_answer = None if outputs.keys() == _ONLY_MESSAGES else _any_response(outputs)
     dialogue = messages(outputs.get("messages")) or (otel_answer.messages if otel_answer else _elsewhere(outputs))
     otel_messages = [otel_message for otel_message in dialogue if otel_message.role == "assistant"]
     if len(otel_messages) == 1 and not otel_messages[0].blocks and isinstance(outputs.get(_OLD_ANSWER), list):
@@ -84,6 +84,11 @@ def answer_of(outputs: Json) -> OtelAnswer:
 
 
 _OLD_ANSWER = "gen_ai.completion"
+_ONLY_MESSAGES = {"messages"}
+
+
+def _any_response(outputs: Json) -> OtelAnswer | None:
+    return _response(as_json(outputs.get("output"))) or _response(outputs)
 
 
 def _elsewhere(outputs: Json) -> list[OtelMessage]:
@@ -178,7 +183,9 @@ class OpenTelemetry:
             return _plain(input_messages(inputs), answer_of(outputs), role="span")
         attributes = as_json(as_json(span.get("extra")).get("attributes"))
         facts = merged(dialect.facts(attributes, span) for dialect in DIALECTS)
-        answer = answer_of(outputs)
+        # A tool that returned a text has no messages.
+        is_text = is_tool and outputs.keys() == {"output"} and isinstance(outputs["output"], str)
+        answer = _NO_ANSWER if is_text else answer_of(outputs)
         if is_embedding:
             return _embedding(facts, input_messages(inputs), answer)
         if is_tool:

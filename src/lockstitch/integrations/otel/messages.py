@@ -66,9 +66,12 @@ class OtelMessage(NamedTuple):
         return "".join(str(block.get("text", "")) for block in self.blocks if block.get("type") == "text")
 
 
+_GENAI = frozenset({"role", "parts", "finish_reason"})
+
+
 def messages(value: Any) -> list[OtelMessage]:
     """Return all messages of a value: a message, a list of messages, or a list of such lists."""
-    return list(_messages(value, 0))
+    return list(_messages(value, 0)) if isinstance(value, list | dict) else []
 
 
 def _messages(value: Any, depth: int) -> Iterator[OtelMessage]:
@@ -82,6 +85,12 @@ def _messages(value: Any, depth: int) -> Iterator[OtelMessage]:
 
 def message(value: Json) -> OtelMessage | None:
     """Return the message that `value` represents, or None."""
+    if value.keys() <= _GENAI and isinstance(parts := value.get("parts"), list) and parts:
+        # The current form of GenAI, which is the most frequent one.
+        role = _role(value)
+        if role is not None and role != "tool":
+            blocks, results = _blocks(cast("list[Any]", parts))
+            return OtelMessage(role, blocks, results, finish_reason=as_text(value.get("finish_reason")))
     kind = as_text(value.get("type")) or ""
     if value.get("lc") and isinstance(value.get("kwargs"), dict):
         # LangChain's constructor form: the last element of the path is the class.
@@ -130,7 +139,10 @@ def _parse_message(value: Json) -> OtelMessage | None:
 
 
 def _role(value: Json) -> str | None:
-    for word in (value.get("role"), value.get("type"), str(value.get("event.name", "")).removeprefix("gen_ai.")):
+    role = value.get("role")
+    if type(role) is str and role in _ROLES:
+        return _ROLES[role]
+    for word in (role, value.get("type"), str(value.get("event.name", "")).removeprefix("gen_ai.")):
         if isinstance(word, str) and (role := _ROLES.get(word.lower().removesuffix(".message"))):
             return role
     if value.get("event.name") == "gen_ai.choice" or (value.get("type") == "message" and "content" in value):

@@ -172,22 +172,28 @@ def span_data(span: Span) -> SpanData:
 
 
 def _extra(span: Span, content: Content, start: str | None, end: str | None) -> Json:
-    extra: Json = {**content.extra, "span_kind": span.kind, "attributes": content.attributes}
+    extra = content.extra
+    extra["span_kind"] = span.kind
+    extra["attributes"] = content.attributes
+    if span.resource:
+        extra["resource"] = span.resource
+    if span.scope:
+        extra["scope"] = span.scope
+    if span.links:
+        extra["links"] = span.links
     lost: Json = {}
-    for name, at, text in (("start", span.start, start), ("end", span.end, end)):
-        if at % 1000 or (at and not text):
-            lost[name] = at
-    for name, value in (
-        ("resource", span.resource),
-        ("scope", span.scope),
-        ("links", span.links),
-        ("nanoseconds", lost),
-        ("trace_state", span.trace_state),
-        ("dropped", span.dropped),
-        ("message", span.message),
-    ):
-        if value:
-            extra[name] = value
+    if span.start % 1000 or (span.start and not start):
+        lost["start"] = span.start
+    if span.end % 1000 or (span.end and not end):
+        lost["end"] = span.end
+    if lost:
+        extra["nanoseconds"] = lost
+    if span.trace_state:
+        extra["trace_state"] = span.trace_state
+    if span.dropped:
+        extra["dropped"] = span.dropped
+    if span.message:
+        extra["message"] = span.message
     return extra
 
 

@@ -46,6 +46,8 @@ def counted(
 
 def raw_counts(usage: Json) -> TokenCounts | None:
     """Return a provider's own counts: Anthropic's, those of both OpenAI APIs, or LangChain's."""
+    if not usage:
+        return None
     requested = as_count(first(usage, "input_tokens", "prompt_tokens"))
     answered = as_count(first(usage, "output_tokens", "completion_tokens"))
     if requested is None and answered is None:

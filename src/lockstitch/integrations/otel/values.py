@@ -6,17 +6,15 @@ one model call are recognised by provider and response id, so both must have the
 
 import json
 import math
-import re
-from typing import Any, cast
+from typing import Any, Final, cast
+
+import orjson
 
 from lockstitch.integrations.spans.values import literal, storable
 from lockstitch.model import Json, codec
 
 DEEPEST = 100
 """Maximum levels of nesting. The codec rejects 250, and a span adds a few levels."""
-
-# Escapes of characters that cannot be stored, and non-finite numbers. Only texts with one of them need a check.
-_SUSPICIOUS = re.compile(r"\\u(?:0000|[dD][89a-fA-F])|NaN|Infinity|[0-9][eE]\+?[0-9]{3}")
 
 
 def loads(text: str | bytes) -> Any:
@@ -37,14 +35,27 @@ def parsed(text: Any) -> Any:
     """Return the object or list that a text contains as JSON. Any other value is returned unchanged."""
     if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
         return text
-    try:
-        value = loads(text)
-    except ValueError:
-        return text
+    value = exact = _parsed_exactly(text)
+    if exact is _INEXACT:
+        try:
+            value = loads(text)
+        except ValueError:
+            return text
     # Counting brackets is faster than checking the value, and enough for nearly all texts.
     if text.count("{") + text.count("[") > DEEPEST and deeper_than(value, DEEPEST):
         return text
-    return storable(value) if _SUSPICIOUS.search(text) else value
+    return storable(value) if exact is _INEXACT or "\\u0000" in text else value
+
+
+_INEXACT: Final = object()
+
+
+def _parsed_exactly(text: str) -> Any:
+    """Return the value of a JSON text. `_INEXACT` if it needs a parser that accepts values that cannot be stored."""
+    try:
+        return _INEXACT if codec.has_long_number(text) else orjson.loads(text)
+    except ValueError:
+        return _INEXACT
 
 
 def unquoted(value: Any) -> Any:
@@ -112,6 +123,8 @@ def as_text(value: Any) -> str | None:
 
 def as_count(value: Any) -> int | None:
     """Return a token count, also from text and floats, because exporters write both. None if it is not plausible."""
+    if value is None:
+        return None
     number = as_number(value)
     return int(number) if number is not None and 0 <= number < 2**31 else None
 

@@ -93,28 +93,26 @@ def redact(value: Any, names: frozenset[str] = frozenset(), pause: Callable[[], 
         return new_items if any(new is not old for new, old in zip(new_items, items, strict=True)) else items
     if isinstance(value, str) and len(value) >= 8:
         if len(value) < _REPEATED:
-            return REDACTED if _short_looks_secret(value) else value
+            return REDACTED if _is_secret_entry("", value) else value
         if len(value) >= _LONG:
             pause()
         return REDACTED if _looks_secret(value) else value
     return value
 
 
-_SIGNS: Final[tuple[tuple[bytes, bytes], ...]] = (
+_VALUE_SIGNS: Final[tuple[tuple[bytes, bytes], ...]] = (
     *((b"sk-", b""), (b"sk_", b"sk_(live|test)_"), (b"ls_", b"ls_(_|pt_|sk_)"), (b"lsv2_", b""), (b"_pat_", b"")),
     *((b"gh", b"gh[pousr]_"), (b"glpat-", b""), (b"xox", b""), (b"hf_", b""), (b"AKIA", b""), (b"ASIA", b"")),
     *((b"AIza", b""), (b"eyJ", b""), (b"PRIVATE KEY-----", b""), (b"://", rb"://[^/\s@]{1,700}@")),
-    *(
-        (b"LANGSMITH_", b""),
-        (b"LANGCHAIN_", b""),
-        (b"\\u00", rb"\\u00[2-7]"),
-        (b"\\u017", b""),
-        (b"\\u212", b""),
-        (b"\xc5\xbf", b""),
-        (b"\xe2\x84\xaa", b""),
-    ),
 )
-"""Texts that content contains if a value of it matches VALUES, each with a pattern that confirms the match.
+"""Texts that a value contains if it matches VALUES, each with a pattern that confirms the match."""
+
+_SIGNS: Final[tuple[tuple[bytes, bytes], ...]] = (
+    *_VALUE_SIGNS,
+    *((b"LANGSMITH_", b""), (b"LANGCHAIN_", b""), (b"\\u00", rb"\\u00[2-7]"), (b"\\u017", b""), (b"\\u212", b"")),
+    *((b"\xc5\xbf", b""), (b"\xe2\x84\xaa", b"")),
+)
+"""The same for content, and names in upper case.
 
 The last entries are characters that JSON may escape, and two other characters that match `s` and `k`.
 """
@@ -190,30 +188,44 @@ def _between(pattern: re.Pattern[str], text: str, pause: Callable[[], None]) -> 
 
 
 def _entry(key: str, value: Any, names: frozenset[str], pause: Callable[[], None]) -> Any:
+    if type(value) is str and not names and len(value) < _REPEATED and len(key) <= _LONGEST_NAME:
+        return REDACTED if _is_secret_entry(key, value) else value
     if names and key.lower() in names and value is not None:
         return value if value == REDACTED else REDACTED
     if value is None or isinstance(value, int | float):
         return value
     searched = key if len(key) <= _LONGEST_NAME else key[: _LONGEST_NAME // 2] + key[-_LONGEST_NAME // 2 :]
-    if _secret_name(searched) and value != "":
+    if _is_secret_name(searched) and value != "":
         return value if value == REDACTED else REDACTED
     return redact(value, names, pause)
 
 
 @lru_cache(maxsize=10_000)
-def _secret_name(key: str) -> bool:
+def _is_secret_name(key: str) -> bool:
     """Cached, because names repeat with every span."""
     return _KEY.search(key) is not None
 
 
 @lru_cache(maxsize=20_000)
-def _short_looks_secret(text: str) -> bool:
-    return _looks_secret(text)
+def _is_secret_entry(key: str, text: str) -> bool:
+    """Cached, because the names of models, services and users repeat."""
+    if not text or text == REDACTED:
+        return False
+    return _is_secret_name(key) or (len(text) >= 8 and _looks_secret(text))
+
+
+_VALUE_TEXTS: Final = tuple(sign.decode() for sign, _ in _VALUE_SIGNS)
 
 
 def _looks_secret(text: str) -> bool:
     seen = text[:_LONGEST]
-    return _VALUE.search(seen) is not None or _BEARER.search(seen) is not None
+    # Most texts have none of these signs, and the regular expressions take much longer.
+    for sign in _VALUE_TEXTS:
+        if sign in seen:
+            if _VALUE.search(seen) is not None:
+                return True
+            break
+    return "bearer" in seen.lower() and _BEARER.search(seen) is not None
 
 
 class StoredRow(NamedTuple):

@@ -61,7 +61,8 @@ class ModelCallDedup:
         the same id.
         """
         spans = list(spans)
-        arriving = {self._names.span(new_span.data["id"]) for trace in spans for new_span in trace}
+        stored = list(stored)
+        arriving = {self._names.span(new_span.data["id"]) for trace in spans if stored for new_span in trace}
         stitches: dict[str, dict[UUID, Stitch]] = defaultdict(dict)
         for response_id, row in stored:
             stitches[response_id][row.id] = row
@@ -74,6 +75,9 @@ class ModelCallDedup:
                 self._claim(response_id, call_span) for call_span in call_spans if call_span.stitch_id not in rows
             ]
             call_spans += [_stored(row) for row in rows.values() if row.id not in arriving]
+            if len(call_spans) == 1 and call_spans[0].arrived is not None:
+                # Nothing to compare with.
+                continue
             for group in _overlapping(call_spans):
                 if any(model_call_span.arrived for model_call_span in group):
                     revised += self._choose(response_id, group)
@@ -127,8 +131,8 @@ class ModelCallDedup:
         new_spans: dict[str, list[NewSpan]] = defaultdict(list)
         for trace in spans:
             for new_span in trace:
-                response_id = part(new_span.facts.response_id)
-                if new_span.facts.role == "llm" and response_id:
+                facts = new_span.facts
+                if facts.role == "llm" and (response_id := part(facts.response_id)):
                     new_spans[response_id].append(new_span)
         return new_spans
 

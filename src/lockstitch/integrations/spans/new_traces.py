@@ -81,7 +81,16 @@ def prepare(
     mirrors = _NoMirrors()
     writer = TraceWriter(mirrors, project, trace_source, names)
     outcome = BatchOutcome()
-    joined = _finished(writer.write(batch, outcome, now))
+    joined = writer.assigner.new(batch)
+    if joined is None:
+        joined = _finished(writer.assigner.join(batch))
+    else:
+        mirrors.absent.threads.update(joined.homes.values())
+        mirrors.absent.runs.update(map(names.run, joined.homes))
+        if trace_source.root_names_trace:
+            # Otherwise the id of a span contains its trace, which is new.
+            mirrors.absent.stitches.update(map(names.span, batch.spans), map(names.span, joined.homes))
+    _finished(writer.write_assigned(joined, batch, outcome, now))
     before, mirrors.absent = mirrors.absent, Absent()
     if _finished(writer.assigner.loose(joined)).again:
         return None
@@ -90,11 +99,7 @@ def prepare(
         rows = encode(commit_of(mirrors.updates, now), mirrors.records)
         if rows is None:
             return None
-    written = {row.id for update in mirrors.updates for row in update.stitches}
-    mirrors.absent.stitches -= written
-    if not trace_source.root_names_trace:
-        # The id of a span contains its trace, which is new.
-        before.stitches -= written
+    mirrors.absent.stitches.difference_update(row.id for update in mirrors.updates for row in update.stitches)
     return NewTraces(rows, outcome, before, mirrors.absent)
 
 

@@ -84,8 +84,8 @@ def at_of(stitch: Stitch) -> datetime:
 
 def order_of(piece: Mapping[str, Any], at: datetime) -> tuple[Any, ...]:
     """Return the sort key of a span in its trace."""
-    name = piece.get("id") or piece.get("of") or ""
-    return at, str(piece.get("order") or ""), str(name), int(piece.get("generation") or 0)
+    get = piece.get
+    return at, str(get("order") or ""), str(get("id") or get("of") or ""), int(get("generation") or 0)
 
 
 def start_time(piece: Mapping[str, Any], now: datetime) -> datetime:
@@ -113,21 +113,20 @@ def new_row(
 ) -> SpanRow:
     """Return a row with the values that all kinds share. It keeps the position of the old row."""
     at = start_time(piece, now)
-    values: Json = {
-        **_EMPTY,
-        "id": row_id,
-        "thread_id": run.thread_id,
-        "run_id": run.id,
-        "parent_id": parent_id,
-        "name": part(piece.get("name") or ""),
-        "status": _status(piece),
-        "data": dict(piece),
-        "duration_ms": lasted(piece),
-        "at": at,
-        "fence": 0 if old is None else old.fence,
-        "position": None if old is None else old.position,
-        "log_id": None if old is None else old.log_id,
-    }
+    values = _EMPTY.copy()
+    values["id"] = row_id
+    values["thread_id"] = run.thread_id
+    values["run_id"] = run.id
+    values["parent_id"] = parent_id
+    values["name"] = part(piece.get("name"))
+    values["status"] = _status(piece)
+    values["data"] = dict(piece)
+    values["duration_ms"] = lasted(piece)
+    values["at"] = at
+    if old is None:
+        values["fence"] = 0
+    else:
+        values["fence"], values["position"], values["log_id"] = old.fence, old.position, old.log_id
     return SpanRow(values, order_of(piece, at), old)
 
 
@@ -210,11 +209,13 @@ def removed(old: Stitch) -> Json:
 
 def _status(piece: Mapping[str, Any]) -> str | None:
     value = (piece.get("status") or "").lower()
-    if piece.get("error") or value in ("error", "failed", "interrupted", "cancelled"):
+    if piece.get("error") or value in _FAILED:
         return "error"
-    if piece.get("end") or value in ("success", "ok", "completed"):
-        return "ok"
-    return None
+    return "ok" if piece.get("end") or value in _SUCCEEDED else None
+
+
+_FAILED: Final = frozenset({"error", "failed", "interrupted", "cancelled"})
+_SUCCEEDED: Final = frozenset({"success", "ok", "completed"})
 
 
 _STOPS: Final = {

@@ -326,7 +326,8 @@ def _last_answer(stored_trace: StoredTrace, run: Run, rows: Sequence[SpanRow]) -
         others = (stitch for stitch in stored_trace.calls if stitch.id not in ours)
         calls += (SpanRow(dict(stitch.__dict__), order_of(stitch.data, at_of(stitch)), stitch) for stitch in others)
     answers = [row for row in calls if row.values["type"] == "llm_call" and not row.values["calls"]]
-    last = max((row for row in answers if answer_of(row.values["message"])), key=lambda row: row.order, default=None)
+    answers.sort(key=lambda row: row.order, reverse=True)
+    last = next((row for row in answers if answer_of(row.values["message"])), None)
     if last is None or stored_trace.calls is not None:
         return last
     return last if format_time(last.at) >= str(run.state.get("answered_at") or "") else None

@@ -113,6 +113,20 @@ class TraceAssigner:
             plan = new
         raise Conflict("The traces of these spans changed while they were read. Nothing was written.")
 
+    def new(self, batch: Batch) -> TraceAssignment | None:
+        """Return the assignment of spans whose traces are not stored. None if spans lead from one trace to another."""
+        batches: dict[str, TraceBatch] = {}
+        for span_id, span in batch.spans.items():
+            trace = span["trace_id"]
+            if self._infers and ("inferred" in span or batch.spans.get(trace, span)["trace_id"] != trace):
+                return None
+            trace_batch = batches.get(trace)
+            if trace_batch is None:
+                trace_batch = batches[trace] = TraceBatch(trace)
+            trace_batch.spans[span_id] = span
+        homes = {trace: self._names.thread(trace_batch.name) for trace, trace_batch in batches.items()}
+        return TraceAssignment(list(batches.values()), homes, {}, {}, {})
+
     async def loose(self, joined: TraceAssignment) -> Batch:
         """Return the traces to join after a commit: provisional traces of spans that are in other traces.
 

@@ -1,8 +1,8 @@
 """`TraceWriter`: merge a batch of spans with the stored traces and write the result in one commit."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 from uuid import UUID
 
 from lockstitch.errors import Conflict
@@ -32,6 +32,11 @@ class TraceWriter:
     async def write(self, batch: Batch, outcome: BatchOutcome, now: datetime) -> TraceAssignment:
         """Write a batch in one commit. Raises `Conflict` if another writer changed one of its traces."""
         joined = await self.assigner.join(batch)
+        await self.write_assigned(joined, batch, outcome, now)
+        return joined
+
+    async def write_assigned(self, joined: TraceAssignment, batch: Batch, outcome: BatchOutcome, now: datetime) -> None:
+        """Write a batch whose spans are sorted into traces."""
         batch.seen = joined.fences(), frozenset(batch.again)
         batches, homes, threads = joined.batches, joined.homes, joined.threads
         written = BatchOutcome(traces={batch.trace_id for batch in batches}, dissolved=set(joined.dissolved))
@@ -69,7 +74,6 @@ class TraceWriter:
             await self._mirrors.put_side_records(claims)
         written.rows += [StoredRow.of(row.__dict__) for row in (await self._mirrors.stitches(written.further)).values()]
         outcome.add(written)
-        return joined
 
     async def _moved(self, joined: TraceAssignment) -> list[Record]:
         """Return the side records of dissolved threads, moved to the threads of the commit."""
@@ -84,30 +88,27 @@ class TraceWriter:
     ) -> Thread:
         """Return a thread for a trace. `before` is one with the same id that the commit deletes."""
         key = self._key(batch)
-        foreign = batch.name
-        stored: dict[str, Any] = {}
+        values: dict[str, Any] = {"created_at": now}
         if before is not None:
             # The fence rises, so that a writer that has seen the earlier thread cannot write to this one.
             names = ("title", "extras", "priority", "expires_at", "created_at")
-            stored = {"fence": before.fence + 1, **{name: getattr(before, name) for name in names}}
-        thread = Thread(
+            values = {"fence": before.fence + 1, **{name: getattr(before, name) for name in names}}
+        # The texts are storable. Validating each thread takes longer than computing it.
+        return _TRACE.changed(
             id=thread_id,
             # A native thread may have the key. The imported trace is then found only by its id.
             key=key if keys.get(key, thread_id) == thread_id else None,
             project=self._project,
-            kind="trace",
-            status="running",
-            state={"source": self._source.source, "foreign_id": foreign},
-            created_at=now,
+            state={"source": self._source.source, "foreign_id": batch.name},
             updated_at=now,
+            **values,
         )
-        return thread.changed(**stored) if stored else thread
 
     def _arrived(self, batch: TraceBatch, stored: dict[UUID, Stitch], outcome: BatchOutcome) -> list[NewSpan]:
         """Return the spans with new data, merged with the stored data."""
         changed: list[NewSpan] = []
         for span_id, span in batch.spans.items():
-            old = stored.get(self._names.span(span_id))
+            old = stored.get(self._names.span(span_id)) if stored else None
             if old is None and span_id in batch.recompute:
                 continue
             if old is not None and old.type != "removed":
@@ -157,18 +158,22 @@ class TraceWriter:
     def _new_run(self, batch: TraceBatch, run_id: UUID, into: MirrorUpdate, now: datetime) -> Run:
         number = len(into.new_runs) + 1
         started = min(start_time(span, now) for span in batch.spans.values())
-        return Run(
+        return _RUN.changed(
             id=run_id,
             thread_id=into.head.id,
             sequence=into.head.last_sequence + number,
             turn=into.head.last_turn + number,
-            role="trace",
-            status="running",
-            first_position=0,
             source=self._source.source,
             foreign_id=batch.trace_id,
             started_at=started,
         )
+
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_TRACE: Final = Thread(kind="trace", status="running", created_at=_EPOCH, updated_at=_EPOCH)
+_RUN: Final = Run(
+    thread_id=UUID(int=0), sequence=1, turn=1, role="trace", status="running", first_position=0, started_at=_EPOCH
+)
 
 
 def moved(

@@ -1,7 +1,7 @@
 """`GenAI`: OpenTelemetry's own conventions for generative AI, current and earlier versions."""
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from lockstitch.integrations.otel.conventions.convention import Content, Facts, Side, heads_of
 from lockstitch.integrations.otel.messages import gather
@@ -52,34 +52,33 @@ class GenAI:
         attributes = content.attributes
         # Some clients have the messages in attributes and, less complete, in events.
         requested, answered = self._take_events(content) if content.events else ([], [])
-        if "gen_ai" in content.heads:
-            for name, side, key in _CONTENT:
-                if name in attributes:
-                    content.move(name, side, key)
+        shape = _shape(tuple(attributes))
+        for name, side, key in shape.content:
+            content.move(name, side, key)
         content.put("inputs", "messages", requested or None, "events")
         content.put("outputs", "messages", answered or None, "events")
-        if "gen_ai" in content.heads:
-            for prefix, side, key in _BLOBS:
-                content.put(side, "messages", gather(attributes, prefix), prefix)
-                content.move(prefix, side, key)
+        for prefix, side, key in shape.blobs:
+            content.put(side, "messages", gather(attributes, prefix), prefix)
+            content.move(prefix, side, key)
         if "llm" in content.heads:
             content.put("inputs", "tools", gather(attributes, "llm.request.functions"), "llm.request.functions")
         content.is_named(self._kind(content))
-        user = first(attributes, "user.id", "enduser.id", "gen_ai.user", "llm.user")
+        user = first(attributes, *shape.user) if shape.user else None
         content.belongs(thread_id=attributes.get("gen_ai.conversation.id"), user_id=user)
 
     def facts(self, attributes: Json, span: SpanData) -> Facts:
+        get, shape = attributes.get, _shape(tuple(attributes))
         return Facts(
-            model=as_text(attributes.get("gen_ai.response.model")),
-            requested_model=as_text(attributes.get("gen_ai.request.model")),
-            provider=provider_name(attributes.get("gen_ai.provider.name"), attributes.get("gen_ai.system")),
-            response_id=as_text(attributes.get("gen_ai.response.id")),
-            finish_reasons=_finish_reasons(attributes),
-            tokens=_tokens(attributes),
-            total_tokens=as_count(first(attributes, "gen_ai.usage.total_tokens", "llm.usage.total_tokens")),
-            cost=as_number(first(attributes, "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total_cost")),
-            parameters=_parameters(attributes),
-            tool_name=as_text(attributes.get("gen_ai.tool.name")),
+            model=as_text(get("gen_ai.response.model")),
+            requested_model=as_text(get("gen_ai.request.model")),
+            provider=provider_name(get("gen_ai.provider.name"), get("gen_ai.system")),
+            response_id=as_text(get("gen_ai.response.id")),
+            finish_reasons=_finish_reasons(first(attributes, *shape.finish_reason)) if shape.finish_reason else [],
+            tokens=_tokens(attributes, shape) if shape.has_usage else None,
+            total_tokens=as_count(first(attributes, *shape.total)) if shape.total else None,
+            cost=as_number(first(attributes, *shape.cost)) if shape.cost else None,
+            parameters=_parameters(attributes, shape),
+            tool_name=as_text(get("gen_ai.tool.name")),
             call_id=_call_id(attributes),
         )
 
@@ -156,71 +155,108 @@ def _call_id(attributes: Json) -> str | None:
     return None if invented else call_id
 
 
-def _finish_reasons(attributes: Json) -> list[str]:
+def _finish_reasons(value: Any) -> list[str]:
     """Return the finish reasons: a list, JSON text as Logfire writes it, or one word in older versions."""
-    value = parsed(
-        first(
-            attributes,
-            "gen_ai.response.finish_reasons",
-            "gen_ai.response.finish_reason",
-            "gen_ai.response.stop_reason",
-            "llm.response.finish_reason",
-            "llm.response.stop_reason",
-            # Anthropic's SDK reports its own calls with this attribute.
-            "anthropic.message.stop_reason",
-        )
-    )
+    value = parsed(value)
     reasons: list[Any] = [value] if isinstance(value, str) else as_list(value)
     return [reason for reason in reasons if isinstance(reason, str)]
 
 
-def _tokens(attributes: Json) -> TokenCounts | None:
-    if not _has_usage(tuple(attributes)):
-        return None
+def _tokens(attributes: Json, shape: "_Shape") -> TokenCounts | None:
     raw_usage = as_json(parsed(attributes.get("gen_ai.usage.raw")))
     if not raw_usage and "metadata.usage_object" in attributes:
         # LiteLLM writes the provider's counts as a Python literal.
         raw_usage = as_json(arguments(attributes["metadata.usage_object"]))
     return counted(
-        first(attributes, "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
-        first(attributes, "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
-        cache_read=first(
-            attributes,
-            "gen_ai.usage.cache_read.input_tokens",
-            "gen_ai.usage.cache_read_input_tokens",
-            "gen_ai.usage.details.cache_read_tokens",
-            "gen_ai.usage.details.cache_read_input_tokens",
-            "gen_ai.usage.details.cached_tokens",
-        ),
-        cache_write=first(
-            attributes,
-            "gen_ai.usage.cache_creation.input_tokens",
-            "gen_ai.usage.cache_write.input_tokens",
-            "gen_ai.usage.cache_creation_input_tokens",
-            "gen_ai.usage.details.cache_write_tokens",
-            "gen_ai.usage.details.cache_creation_input_tokens",
-        ),
+        first(attributes, *shape.input),
+        first(attributes, *shape.output),
+        cache_read=first(attributes, *shape.cache_read),
+        cache_write=first(attributes, *shape.cache_write),
         raw=raw_usage,
         total=attributes.get("gen_ai.usage.total_tokens"),
     )
 
 
-def _parameters(attributes: Json) -> Json:
-    body = {short: attributes[name] for name, short in _parameter_names(tuple(attributes))}
-    for name in ("frequency_penalty", "presence_penalty", "top_k"):
-        if (value := attributes.get(f"llm.{name}")) is not None:
-            body.setdefault(name, value)
+def _parameters(attributes: Json, shape: "_Shape") -> Json:
+    body = {short: attributes[name] for name, short in shape.parameters}
+    for name, short in shape.penalties:
+        if (value := attributes[name]) is not None:
+            body.setdefault(short, value)
     return body
 
 
-@lru_cache(maxsize=1_000)
-def _parameter_names(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return the attributes that are parameters of the request, with their short names."""
-    return [
-        (name, name[len(_REQUEST) :]) for name in names if name.startswith(_REQUEST) and name != "gen_ai.request.model"
-    ]
+class _Shape(NamedTuple):
+    """The attributes of a span that have a meaning, of all names that each value can have."""
+
+    content: tuple[tuple[str, Side, str], ...]
+    blobs: tuple[tuple[str, Side, str], ...]
+    user: tuple[str, ...]
+    finish_reason: tuple[str, ...]
+    has_usage: bool
+    input: tuple[str, ...]
+    output: tuple[str, ...]
+    cache_read: tuple[str, ...]
+    cache_write: tuple[str, ...]
+    total: tuple[str, ...]
+    cost: tuple[str, ...]
+    parameters: tuple[tuple[str, str], ...]
+    """Parameters of the request, with their short names."""
+    penalties: tuple[tuple[str, str], ...]
 
 
-@lru_cache(maxsize=1_000)
-def _has_usage(names: tuple[str, ...]) -> bool:
-    return any(name.startswith(("gen_ai.usage.", "metadata.usage_object")) for name in names)
+_FINISH_REASONS = (
+    "gen_ai.response.finish_reasons",
+    "gen_ai.response.finish_reason",
+    "gen_ai.response.stop_reason",
+    "llm.response.finish_reason",
+    "llm.response.stop_reason",
+    # Anthropic's SDK reports its own calls with this attribute.
+    "anthropic.message.stop_reason",
+)
+_CACHE_READS = (
+    "gen_ai.usage.cache_read.input_tokens",
+    "gen_ai.usage.cache_read_input_tokens",
+    "gen_ai.usage.details.cache_read_tokens",
+    "gen_ai.usage.details.cache_read_input_tokens",
+    "gen_ai.usage.details.cached_tokens",
+)
+_CACHE_WRITES = (
+    "gen_ai.usage.cache_creation.input_tokens",
+    "gen_ai.usage.cache_write.input_tokens",
+    "gen_ai.usage.cache_creation_input_tokens",
+    "gen_ai.usage.details.cache_write_tokens",
+    "gen_ai.usage.details.cache_creation_input_tokens",
+)
+
+
+@lru_cache(maxsize=2_000)
+def _shape(names: tuple[str, ...]) -> _Shape:
+    """Return the shape of a span with these attributes. Cached, because many spans have the same names."""
+    known = frozenset(names)
+
+    def present(*wanted: str) -> tuple[str, ...]:
+        return tuple(name for name in wanted if name in known)
+
+    return _Shape(
+        content=tuple(entry for entry in _CONTENT if entry[0] in known),
+        blobs=tuple(entry for entry in _BLOBS if any(f"{name}.".startswith(f"{entry[0]}.") for name in names)),
+        user=present("user.id", "enduser.id", "gen_ai.user", "llm.user"),
+        finish_reason=present(*_FINISH_REASONS),
+        has_usage=any(name.startswith(("gen_ai.usage.", "metadata.usage_object")) for name in names),
+        input=present("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+        output=present("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+        cache_read=present(*_CACHE_READS),
+        cache_write=present(*_CACHE_WRITES),
+        total=present("gen_ai.usage.total_tokens", "llm.usage.total_tokens"),
+        cost=present("gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total_cost"),
+        parameters=tuple(
+            (name, name[len(_REQUEST) :])
+            for name in names
+            if name.startswith(_REQUEST) and name != "gen_ai.request.model"
+        ),
+        penalties=tuple(
+            (name, short)
+            for short in ("frequency_penalty", "presence_penalty", "top_k")
+            if (name := f"llm.{short}") in known
+        ),
+    )

@@ -53,7 +53,7 @@ def _is_call(content: Content) -> bool:
 class OpenInference:
     def take(self, content: Content) -> None:
         attributes = content.attributes
-        if not content.heads & _HEADS:
+        if content.heads.isdisjoint(_HEADS):
             return
         content.is_named((as_text(attributes.get("openinference.span.kind")) or "").lower())
         for prefix, head, side, key in _LISTS:

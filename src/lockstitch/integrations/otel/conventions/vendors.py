@@ -35,7 +35,8 @@ _LOGFIRE_CONTENT: tuple[tuple[str, Side, str], ...] = (
 class Logfire:
     def take(self, content: Content) -> None:
         attributes = content.attributes
-        if not content.heads & _HEADS and not content.name.lower().startswith(_STARTS) and not _is_logfire(content):
+        is_known = not content.heads.isdisjoint(_HEADS) or content.name.lower().startswith(_STARTS)
+        if not is_known and not _is_logfire(content):
             return
         self._take_dialogue(content)
         if _is_logfire(content):
