@@ -128,6 +128,9 @@ These tables belong to the backends. Their columns can change with every version
 | `extension_versions` | both | the migrations of applications that were applied |
 | `search_mark` | both | the last `log_id` that the full-text index contains |
 | `text_search` | both | the full-text index of inputs and answers; on SQLite also `text_search_…` |
+| `usage_totals`, `call_totals` | both | totals of past days for reports: usage, and calls by duration |
+| `settled_days` | both | the days whose totals are current |
+| `changed_days` | PostgreSQL | the transactions that changed past days |
 | `title_search` | SQLite | the full-text index of titles, with `title_search_…` |
 | `run_rows`, `stitch_rows` | SQLite | the tables behind `runs` and `stitches`, with numbers in place of ids |
 | `sqlite_sequence` | SQLite | the last `log_id`, a table of SQLite itself |

@@ -8,6 +8,10 @@ from lockstitch.model import SIDE_RECORDS, Delivery, FakeClock, Run, Stitch, Sys
 TABLES = [kind.table for kind in (Thread, Run, Stitch, Delivery, Worker, *SIDE_RECORDS)] + [
     "text_search",
     "search_mark",
+    "settled_days",
+    "changed_days",
+    "usage_totals",
+    "call_totals",
 ]
 
 

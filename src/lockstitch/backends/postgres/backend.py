@@ -1,7 +1,7 @@
 """`PostgresBackend`: the backend for a PostgreSQL database."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -36,10 +36,10 @@ from lockstitch.backends.postgres.query import Searcher, query
 from lockstitch.backends.postgres.reader_login import Readers
 from lockstitch.backends.postgres.records import claim, claim_unlimited, delete, read
 from lockstitch.backends.postgres.schema import extend, looking, migrate
-from lockstitch.backends.sql import operations, reports
+from lockstitch.backends.sql import operations, reports, totals
 from lockstitch.backends.sql.operations import new_threads_only, query_rows
-from lockstitch.backends.sql.queries import Script
-from lockstitch.errors import Refused
+from lockstitch.backends.sql.queries import Rows, Script, Statement
+from lockstitch.errors import Refused, StoreError
 from lockstitch.extension import Extension
 from lockstitch.model import Clock, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.model.statistics import LatencyRow, StatsFilter, StitchOutline, UsageRow
@@ -63,6 +63,7 @@ class PostgresBackend:
         self._notifier = Notifier(self._pool, self._dialect)
         self._watcher = Watcher(self._pool, self._dialect, self._notifier)
         self._searcher = Searcher(self._pool, self._dialect)
+        self._days = totals.SettledDays()
         self._readers = Readers(self._pool, self._dialect)
 
     async def migrate(self) -> int:
@@ -204,10 +205,21 @@ class PostgresBackend:
         return await self._read(lambda: reports.average_tokens(self._dialect, project, since))
 
     async def usage(self, stats_filter: StatsFilter) -> list[UsageRow]:
-        return await self._read(lambda: reports.usage(self._dialect, stats_filter))
+        await self._settle(stats_filter)
+        return await self._read_each(reports.usage(self._dialect, self._days, stats_filter))
 
     async def latencies(self, stats_filter: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
-        return await self._read(lambda: reports.latencies(self._dialect, stats_filter, kind))
+        await self._settle(stats_filter)
+        return await self._read_each(reports.latencies(self._dialect, self._days, stats_filter, kind))
+
+    async def _settle(self, stats_filter: StatsFilter) -> None:
+        """Store missing daily totals for a report. If they cannot be stored, the report reads the runs."""
+        if not totals.has_totals(stats_filter) or not self._days.is_due():
+            return
+        with suppress(StoreError):
+            if await self._read_each(totals.days_to_settle(self._dialect)):
+                while await self._pool.transact(lambda: reports.settle(self._dialect)):
+                    pass
 
     async def list_runs(self, stats_filter: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
         return await self._read(lambda: reports.runs(self._dialect, stats_filter, order, limit))
@@ -262,9 +274,22 @@ class PostgresBackend:
     async def _read(self, script: Callable[[], Script[T]]) -> T:
         return await self._pool.alone(script, repeatable=True)
 
+    async def _read_each(self, script: Script[T]) -> T:
+        """Run a script that only reads. Each statement has its own snapshot."""
+        try:
+            statement = next(script)
+            while True:
+                statement = script.send(await self._read(partial(_one, statement)))
+        except StopIteration as stop:
+            return stop.value
+
     def _disk(self) -> Script[int]:
         rows = yield self._dialect.statement("disk", {})
         return int(rows[0][0])
+
+
+def _one(statement: Statement) -> Script[Rows]:
+    return (yield statement)
 
 
 def _is_one_statement(commit: Commit) -> bool:

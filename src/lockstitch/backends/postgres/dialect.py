@@ -44,7 +44,8 @@ TYPES = {
 
 # Schema names instead of a search_path: a transaction-mode pooler rejects startup options, and passes the settings of a
 # session to its next client.
-_INTERNAL_TABLES = ["schema_versions", "extension_versions", "text_search", "search_mark", r"\{table\}"]
+_TOTALS = ["settled_days", "changed_days", "usage_totals", "call_totals"]
+_INTERNAL_TABLES = ["schema_versions", "extension_versions", "text_search", "search_mark", *_TOTALS, r"\{table\}"]
 _TABLES = [kind.table for kind in (Thread, Run, Stitch, Delivery, Worker, *SIDE_RECORDS)] + _INTERNAL_TABLES
 
 
@@ -119,6 +120,7 @@ _FIGURES = {
     f"THEN round(least(({_COST})::numeric, 1e15) * 10000000000) "
     f"WHEN jsonb_typeof({_COST} -> 'total_cost') = 'number' "
     f"THEN round(least(({_COST} -> 'total_cost')::numeric, 1e15) * 10000000000) END",
+    "unindexed": "",
     "elapsed": "(r.completed_at - r.started_at)",
     "shown_id": "r.shown_id",
     "run_group": "nullif(lockstitch.safe_jsonb(r.state) ->> 'group', '')",

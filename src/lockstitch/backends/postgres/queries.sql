@@ -216,6 +216,33 @@ SELECT thread_id, position, score FROM (
 ORDER BY score DESC, thread_id, position NULLS FIRST
 LIMIT :limit;
 
+-- own: days_lock
+-- One transaction settles days at a time.
+SELECT pg_try_advisory_xact_lock(7167303524108317286);
+
+-- own: days_limit
+-- The clock of the server, as in the triggers.
+SELECT to_char(now() AT TIME ZONE 'UTC' - interval '1 day', 'YYYY-MM-DD');
+
+-- own: days_settled
+-- A day is settled until a transaction changes it that is not part of the snapshot of its totals.
+SELECT d.day, d.number FROM settled_days d
+WHERE NOT EXISTS (
+    SELECT 1 FROM changed_days c WHERE c.day = d.day AND NOT pg_visible_in_snapshot(c.changed_by, d.snapshot));
+
+-- own: days_settle
+-- The totals are computed after this. They may contain later changes, but then the day is not settled. Changes that
+-- the snapshot contains are no longer needed.
+WITH settled AS (
+    INSERT INTO settled_days (day, snapshot) VALUES (:day, pg_current_snapshot()) RETURNING day, snapshot)
+DELETE FROM changed_days c USING settled
+WHERE c.day = settled.day AND pg_visible_in_snapshot(c.changed_by, settled.snapshot)
+RETURNING c.day;
+
+-- own: days_unsettle
+INSERT INTO changed_days (day)
+SELECT DISTINCT to_char(started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD') FROM runs WHERE id IN ({ids});
+
 -- own: search_mark
 SELECT log_id FROM search_mark;
 

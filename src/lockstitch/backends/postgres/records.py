@@ -17,6 +17,7 @@ from lockstitch.backends.sql import operations
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.operations import NewThread, choice, choosing, claim_thread, claimed_threads
 from lockstitch.backends.sql.queries import Rows, Script, Statement
+from lockstitch.backends.sql.totals import unsettle
 from lockstitch.errors import Conflict, Refused
 from lockstitch.model import ColumnKind, Record, Run, Stitch, SystemClock, Thread, columns
 from lockstitch.model.worker import ClaimRequest
@@ -41,12 +42,19 @@ async def put(connection: Connection, dialect: Dialect, records: Sequence[Record
     try:
         async with connection.steps():
             await _copy(connection, dialect, wanted, f"{SCHEMA}.{kind.table}", names)
+            await _unsettle(connection, dialect, wanted)
     except pg.UniqueViolation:
         async with connection.steps():
             listed = ", ".join(names)
             await connection.execute_one(dialect.statement("incoming", {}, columns=listed, table=kind.table))
             await _copy(connection, dialect, wanted, "incoming", names)
             await connection.execute_one(_upsert(dialect, kind, names))
+            await _unsettle(connection, dialect, wanted)
+
+
+async def _unsettle(connection: Connection, dialect: Dialect, records: Sequence[Record]) -> None:
+    for statement in unsettle(dialect, records):
+        await connection.execute_one(statement)
 
 
 async def begin(connection: Connection, dialect: Dialect, new: Sequence[NewThread]) -> list[Receipt]:

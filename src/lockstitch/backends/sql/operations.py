@@ -10,6 +10,7 @@ from uuid import UUID
 from lockstitch.backend import Commit, Fields, Find, Receipt, ThreadChange, ThreadEdit, Where
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Rows, Script, Statement
+from lockstitch.backends.sql.totals import unsettle
 from lockstitch.errors import NotFound, Refused, ThreadHeld
 from lockstitch.extension import Extension
 from lockstitch.model import Clock, ColumnKind, DailyMetric, Delivery, Limit, Record, Stitch, Thread, Worker, codec
@@ -137,6 +138,7 @@ def put(dialect: Dialect, records: Sequence[Record], *, new: bool = False) -> Sc
     """Insert records, or replace those with the same key unless `new` is set."""
     for record in records:
         yield dialect.insert(record, "insert" if new else dialect.upsert_name(type(record)))
+    yield from unsettle(dialect, records)
 
 
 def heartbeat(dialect: Dialect, worker: Worker) -> Script[bool]:

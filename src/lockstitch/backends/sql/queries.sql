@@ -250,20 +250,29 @@ GROUP BY r.thread_id ORDER BY r.thread_id;
 -- name: usage
 -- Costs are added in whole parts of a dollar, so the order of runs makes no difference.
 WITH RECURSIVE {roots}chosen AS (
-    SELECT r.status AS ending, r.input_tokens, r.output_tokens, r.cache_read_tokens, r.cache_write_tokens,
-           {run_parts} AS parts, {run_unpriced} AS unpriced{keys}
+    SELECT 1 AS runs, CASE WHEN r.status = 'failed' THEN 1 ELSE 0 END AS failed_runs, r.input_tokens, r.output_tokens,
+           r.cache_read_tokens, r.cache_write_tokens, {run_parts} AS parts, {run_unpriced} AS unpriced{keys}
     FROM runs r JOIN threads t ON t.id = r.thread_id{tree}
-    WHERE {filters})
-SELECT {groups}count(*), {sum}(CASE WHEN ending = 'failed' THEN 1 ELSE 0 END), {sum}(input_tokens),
-       {sum}(output_tokens), {sum}(cache_read_tokens), {sum}(cache_write_tokens),
-       CASE WHEN count(parts) > 0 THEN {sum}(parts) END, {sum}(unpriced)
+    WHERE {filters}{totals})
+SELECT {groups}{sum}(runs), {sum}(failed_runs), {sum}(input_tokens), {sum}(output_tokens), {sum}(cache_read_tokens),
+       {sum}(cache_write_tokens), CASE WHEN count(parts) > 0 THEN {sum}(parts) END, {sum}(unpriced)
 FROM chosen{grouping};
+
+-- name: usage_totals
+UNION ALL
+    SELECT {model}u.runs, u.failed_runs, u.input_tokens, u.output_tokens, u.cache_read_tokens, u.cache_write_tokens,
+           u.parts, u.unpriced{keys}
+    FROM usage_totals u WHERE {total_filters};
+
+-- name: usage_totals_add
+INSERT INTO usage_totals (day, project, agent, status, model, runs, failed_runs, input_tokens, output_tokens,
+                          cache_read_tokens, cache_write_tokens, parts, unpriced);
 
 -- name: usage_by_model
 -- A run may use several models. Tokens are those of its calls and embeddings. If the run counts more than its calls, for
 -- example because they are archived, the difference goes to the run's own model. Thus the sums over models equal the
 -- sums over runs. Most runs use only their own model. Their calls are not read.
-WITH RECURSIVE {roots}chosen AS MATERIALIZED (
+{into}WITH RECURSIVE {roots}chosen AS MATERIALIZED (
     SELECT r.id, coalesce(r.model, '') AS own, r.status AS ending, r.input_tokens, r.output_tokens,
            r.cache_read_tokens, r.cache_write_tokens, {run_parts} AS parts, {run_unpriced} AS unpriced{keys}
     FROM runs r JOIN threads t ON t.id = r.thread_id{tree}
@@ -312,7 +321,7 @@ shares AS (
            CASE WHEN told.models = 1 THEN c.parts WHEN c.parts IS NOT NULL THEN priced.parts END,
            CASE WHEN told.models = 1 THEN c.unpriced ELSE priced.unpriced END{kept_keys}
     FROM chosen c JOIN told ON told.id = c.id JOIN calls ON calls.id = c.id
-    LEFT JOIN priced ON priced.id = c.id AND priced.name = calls.name)
+    LEFT JOIN priced ON priced.id = c.id AND priced.name = calls.name{totals})
 SELECT {groups}{sum}(runs), {sum}(failed_runs), {sum}(input_tokens), {sum}(output_tokens), {sum}(cache_read_tokens),
        {sum}(cache_write_tokens), CASE WHEN count(parts) > 0 THEN {sum}(parts) END, {sum}(unpriced)
 FROM shares{of_model}{grouping};
@@ -329,11 +338,13 @@ roots (id, root) AS (
 -- duration are counted first, because most calls share theirs. Calls without a duration are ranked separately, because
 -- the databases sort NULL differently.
 WITH calls AS (
-    SELECT coalesce({called}, '') AS name, s.duration_ms, CASE WHEN s.{failed} THEN 1 ELSE 0 END AS failed
+    SELECT coalesce({called}, '') AS name, s.duration_ms, CASE WHEN s.{failed} THEN 1 ELSE 0 END AS failed,
+           1 AS calls
     {calls}
-    WHERE s.type {types} AND {filters}),
+    WHERE s.type {types} AND {filters}{totals}),
 counted AS (
-    SELECT name, duration_ms, sum(failed) AS failed, count(*) AS calls FROM calls GROUP BY name, duration_ms),
+    SELECT name, duration_ms, CAST(sum(failed) AS bigint) AS failed, CAST(sum(calls) AS bigint) AS calls
+    FROM calls GROUP BY name, duration_ms),
 ranked AS (
     SELECT name, duration_ms, failed, calls,
            CAST(sum(CASE WHEN duration_ms IS NULL THEN 0 ELSE calls END) OVER (PARTITION BY name) AS bigint) AS timed,
@@ -346,7 +357,38 @@ SELECT name, sum(calls), sum(failed), max(timed), {sum}(duration_ms * calls),
        max(duration_ms)
 FROM ranked GROUP BY name;
 
+-- name: call_totals
+UNION ALL
+    SELECT coalesce({shown}, ''), u.duration_ms, u.failed, u.calls
+    FROM call_totals u WHERE u.kind = :kind AND {total_filters};
+
+-- name: call_totals_add
+INSERT INTO call_totals (kind, day, project, agent, status, model, name, duration_ms, failed, calls)
+SELECT :kind, {day}, t.project, r.agent, r.status, r.model, {called}, s.duration_ms,
+       sum(CASE WHEN s.{failed} THEN 1 ELSE 0 END), count(*)
+{calls}
+WHERE s.type {types} AND {filters}
+GROUP BY {day}, t.project, r.agent, r.status, r.model, {called}, s.duration_ms;
+
+-- name: days_of_runs
+-- The days of these runs, with the number of open native runs.
+SELECT {day}, {sum}(CASE WHEN r.source = 'native' AND r.status IN ('pending', 'running', 'waiting') THEN 1 ELSE 0 END)
+FROM runs r WHERE {filters} GROUP BY {day};
+
+-- name: days_forget_usage
+DELETE FROM usage_totals WHERE day IN ({days});
+
+-- name: days_forget_calls
+DELETE FROM call_totals WHERE day IN ({days});
+
+-- name: days_forget
+DELETE FROM settled_days WHERE day IN ({days});
+
 -- name: calls_of_runs
+FROM runs r JOIN threads t ON t.id = r.thread_id JOIN stitches s ON s.run_id = r.id;
+
+-- name: calls_of_periods
+-- The runs of some periods, with their calls.
 FROM runs r JOIN threads t ON t.id = r.thread_id JOIN stitches s ON s.run_id = r.id;
 
 -- name: all_tool_calls

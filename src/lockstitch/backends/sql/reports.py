@@ -1,17 +1,19 @@
 """Statistics and reports as statement scripts."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from lockstitch.backend import Sizes, ThreadUsage
+from lockstitch.backends.sql import totals
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.queries import Row, Script
+from lockstitch.backends.sql.queries import Row, Script, Statement
+from lockstitch.backends.sql.totals import Period, SettledDays
 from lockstitch.model import ColumnKind, Record, Run, Stitch, Thread, codec, columns
 from lockstitch.model.statistics import (
     COLUMN_FIELDS,
     PARTS,
-    TOOL_ERRORS,
     TYPES_WITH_DATA,
     LatencyRow,
     StatsFilter,
@@ -33,59 +35,105 @@ _KEYS = {
 }
 """Expression of each group for a run. The group `model` is that of each call."""
 
-_CALLED = {
-    "tool": ("s.name", f"status IN {TOOL_ERRORS}", "= 'tool_call'"),
-    # A model that could not be reached leaves no answer, only an error without a name.
-    "model": (
-        "coalesce(s.name, r.model)",
-        "status = 'error' OR s.type = 'api_error'",
-        "IN ('llm_call', 'api_error')",
-    ),
-}
-
 _ORDERS = {"newest": "r.started_at DESC, r.id DESC", "slowest": "{elapsed} DESC, r.id"}
 
 
-def usage(dialect: Dialect, stats_filter: StatsFilter) -> Script[list[UsageRow]]:
-    """Return one usage row per group, in no order."""
-    filters, parameters = _filters(dialect, stats_filter)
+_TOTALS = {"day": "u.day", "agent": "u.agent", "project": "u.project", "status": "u.status", "model": "u.model"}
+"""Column of each group in the daily totals."""
+
+
+def usage(dialect: Dialect, days: SettledDays, stats_filter: StatsFilter) -> Script[list[UsageRow]]:
+    """Return one usage row per group, in no order. Each statement can have its own snapshot."""
+
+    def read(periods: Sequence[Period], totals_of: StatsFilter | None) -> Script[list[UsageRow]]:
+        rows = yield _usage(dialect, stats_filter, periods, totals_of)
+        return [_figures(row, len(stats_filter.by)) for row in rows]
+
+    return (yield from days.report(dialect, stats_filter, read))
+
+
+def _usage(
+    dialect: Dialect,
+    stats_filter: StatsFilter,
+    periods: Sequence[Period],
+    totals_of: StatsFilter | None = None,
+    into: str = "",
+) -> Statement:
+    """Return the statement for the usage of the runs of these periods, plus the totals of settled days."""
+    filters, parameters = _filters(dialect, stats_filter, periods)
     keys = [key for key in stats_filter.by if key != "model"]
     names = {key: "model" if key == "model" else f"by_{key}" for key in stats_filter.by}
     tree = "tree" in stats_filter.by
+    by_model = "model" in stats_filter.by or stats_filter.model is not None
     parts = {
         "roots": dialect.queries["usage_roots"] + " " if tree else "",
         "tree": " JOIN roots ON roots.id = t.id" if tree else "",
         "keys": "".join(f", {_KEYS[key]} AS {names[key]}" for key in keys),
+        "kept_keys": "".join(f", c.{names[key]}" for key in keys),
         "groups": "".join(f"{names[key]}, " for key in stats_filter.by),
         "grouping": f" GROUP BY {', '.join(names.values())}" if names else "",
         "filters": filters,
+        "of_model": "" if stats_filter.model is None else " WHERE model = :model",
+        "totals": "",
+        "into": into,
     }
-    if "model" in stats_filter.by or stats_filter.model is not None:
-        parts["kept_keys"] = "".join(f", c.{names[key]}" for key in keys)
-        parts["of_model"] = "" if stats_filter.model is None else " WHERE model = :model"
-        if stats_filter.model is not None:
-            parameters["model"] = stats_filter.model
-        rows = yield dialect.statement("usage_by_model", parameters, **parts)
-    else:
-        rows = yield dialect.statement("usage", parameters, **parts)
-    return [_figures(row, len(stats_filter.by)) for row in rows]
-
-
-def latencies(dialect: Dialect, stats_filter: StatsFilter, kind: str) -> Script[list[LatencyRow]]:
-    """Return one row per tool or model, or per day or hour if grouped by that, in no order."""
-    filters, parameters = _filters(dialect, stats_filter)
-    called, failed, types = _CALLED[kind]
     if stats_filter.model is not None:
-        filters += " AND r.model = :model" if kind == "tool" else f" AND {called} = :model"
         parameters["model"] = stats_filter.model
+    if totals_of is not None:
+        condition, named = _total_filters(dialect, totals_of)
+        columns = "".join(f", {_TOTALS[key]}" for key in keys)
+        model = "u.model, " if by_model else ""
+        parts["totals"] = " " + dialect.text("usage_totals", model=model, keys=columns, total_filters=condition)
+        parameters |= named
+    return dialect.statement("usage_by_model" if by_model else "usage", parameters, **parts)
+
+
+def settle(dialect: Dialect) -> Script[bool]:
+    """Store the totals of the next days that can be settled. Return True if more are left."""
+
+    def store(stats_filter: StatsFilter, periods: Sequence[Period]) -> Script[None]:
+        yield _usage(dialect, stats_filter, periods, into=dialect.queries["usage_totals_add"] + " ")
+
+    return totals.settle(dialect, store)
+
+
+def latencies(dialect: Dialect, days: SettledDays, stats_filter: StatsFilter, kind: str) -> Script[list[LatencyRow]]:
+    """Return one row per tool or model, or per day or hour if grouped by that, in no order.
+
+    Each statement can have its own snapshot.
+    """
+    called, failed, types = totals.CALLED[kind]
     named = _KEYS[stats_filter.by[0]] if stats_filter.by else called
-    every = (
-        kind == "tool" and stats_filter.since is None and stats_filter.until is None and stats_filter.threads is None
-    )
-    calls = dialect.queries["all_tool_calls" if every else "calls_of_runs"]
-    parts = {"called": named, "failed": failed, "types": types, "calls": calls, "filters": filters}
-    rows = yield dialect.statement("latencies", parameters, **parts)
-    return [_latency(row) for row in rows]
+
+    def read(periods: Sequence[Period], totals_of: StatsFilter | None) -> Script[list[LatencyRow]]:
+        filters, parameters = _filters(dialect, stats_filter, periods)
+        calls = "all_tool_calls" if kind == "tool" else "calls_of_runs"
+        if stats_filter.user is not None or stats_filter.threads is not None:
+            calls = "calls_of_runs"
+        elif list(periods) != [Period(None, None)]:
+            calls = "calls_of_periods"
+        parts = {
+            "called": named,
+            "failed": failed,
+            "types": types,
+            "calls": dialect.queries[calls],
+            "filters": filters,
+            "totals": "",
+        }
+        if stats_filter.model is not None:
+            parts["filters"] += " AND r.model = :model" if kind == "tool" else f" AND {called} = :model"
+            parameters["model"] = stats_filter.model
+        if totals_of is not None:
+            condition, of_totals = _total_filters(dialect, totals_of)
+            if totals_of.model is not None:
+                condition += " AND u.model = :model" if kind == "tool" else " AND u.name = :model"
+            shown = _TOTALS[stats_filter.by[0]] if stats_filter.by else "u.name"
+            parts["totals"] = " " + dialect.text("call_totals", shown=shown, total_filters=condition)
+            parameters |= {"kind": kind, **of_totals}
+        rows = yield dialect.statement("latencies", parameters, **parts)
+        return [_latency(row) for row in rows]
+
+    return (yield from days.report(dialect, stats_filter, read))
 
 
 def runs(dialect: Dialect, stats_filter: StatsFilter, order: str, limit: int) -> Script[list[Run]]:
@@ -131,21 +179,32 @@ def _run_columns() -> str:
     return ", ".join(f"r.{name}" for name, _ in columns(Run))
 
 
-def _filters(dialect: Dialect, stats_filter: StatsFilter) -> tuple[str, dict[str, Any]]:
-    conditions: list[str] = []
-    parameters: dict[str, Any] = {}
-    encode = dialect.encoders.get(ColumnKind.TIME)
+def _total_filters(dialect: Dialect, stats_filter: StatsFilter) -> tuple[str, dict[str, Any]]:
+    """Return the condition on the daily totals. It uses the parameters of `_filters`, and these."""
+    fields = ("project", "agent", "status")
+    conditions = [f"u.{name} = :{name}" for name in fields if getattr(stats_filter, name) is not None]
+    settled, parameters = totals.settled_within(dialect, stats_filter)
+    return " AND ".join([*conditions, f"u.day IN (SELECT day FROM ({settled}) AS settled)"]), parameters
+
+
+def _filters(
+    dialect: Dialect, stats_filter: StatsFilter, periods: Sequence[Period] | None = None
+) -> tuple[str, dict[str, Any]]:
+    if periods is None:
+        periods = [Period(stats_filter.since, stats_filter.until)]
+    condition, parameters = totals.within(dialect, periods)
+    conditions = [condition]
+    # The runs of a period are few, and the threads of a project many.
+    unindexed = "{unindexed}" if parameters and stats_filter.user is None and stats_filter.threads is None else ""
     for condition, name, value in (
-        ("t.project = :project", "project", stats_filter.project),
-        ("r.started_at >= :since", "since", stats_filter.since),
-        ("r.started_at < :until", "until", stats_filter.until),
+        (f"{unindexed}t.project = :project", "project", stats_filter.project),
         ("r.agent = :agent", "agent", stats_filter.agent),
         ("t.user_id = :user_id", "user_id", stats_filter.user),
         ("r.status = :status", "status", stats_filter.status),
     ):
         if value is not None:
             conditions.append(condition)
-            parameters[name] = encode(value) if encode and isinstance(value, datetime) else value
+            parameters[name] = value
     if stats_filter.threads is not None:
         marks, ids = dialect.among([dialect.encode_id(thread) for thread in stats_filter.threads])
         conditions.append(f"t.id IN ({marks})" if stats_filter.threads else "1 = 0")
@@ -155,7 +214,7 @@ def _filters(dialect: Dialect, stats_filter: StatsFilter) -> tuple[str, dict[str
         unnamed = "CASE WHEN r.source = 'native' THEN t.project ELSE 'default' END"
         conditions.append(f"coalesce({{run_group}}, {unnamed}) IN ({marks})" if stats_filter.groups else "1 = 0")
         parameters |= names
-    return " AND ".join(conditions) or "1 = 1", parameters
+    return " AND ".join(conditions), parameters
 
 
 def _figures(row: Row, groups: int) -> UsageRow:

@@ -5,7 +5,7 @@ import os
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager, closing, suppress
 from datetime import datetime
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -27,7 +27,7 @@ from lockstitch.backend import (
     ThreadUsage,
     Where,
 )
-from lockstitch.backends.sql import operations, reports
+from lockstitch.backends.sql import operations, reports, totals
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.operations import (
     choosing,
@@ -48,6 +48,7 @@ from lockstitch.backends.sqlite.query_processes import AT_ONCE, query
 from lockstitch.backends.sqlite.reader import ReadConnections
 from lockstitch.backends.sqlite.schema import extend, migrate
 from lockstitch.backends.sqlite.writer import GroupCommitWriter
+from lockstitch.errors import StoreError
 from lockstitch.extension import Extension
 from lockstitch.model import Clock, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.model.clock import uptime
@@ -78,6 +79,7 @@ class SqliteBackend:
             raise translate(exc, path) from exc
         self._writer = GroupCommitWriter(connection, path)
         self._reader = ReadConnections(path, self._writer)
+        self._days = totals.SettledDays()
         self._query_slots = asyncio.Semaphore(AT_ONCE)
         self._query_threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="lockstitch-sql")
 
@@ -194,10 +196,21 @@ class SqliteBackend:
         return await self._reader.run(lambda: reports.average_tokens(self._dialect, project, since))
 
     async def usage(self, stats_filter: StatsFilter) -> list[UsageRow]:
-        return await self._reader.run(lambda: reports.usage(self._dialect, stats_filter))
+        await self._settle(stats_filter)
+        return await self._reader.run(lambda: reports.usage(self._dialect, self._days, stats_filter))
 
     async def latencies(self, stats_filter: StatsFilter, kind: Literal["tool", "model"]) -> list[LatencyRow]:
-        return await self._reader.run(lambda: reports.latencies(self._dialect, stats_filter, kind))
+        await self._settle(stats_filter)
+        return await self._reader.run(lambda: reports.latencies(self._dialect, self._days, stats_filter, kind))
+
+    async def _settle(self, stats_filter: StatsFilter) -> None:
+        """Store missing daily totals for a report. If they cannot be stored, the report reads the runs."""
+        if not totals.has_totals(stats_filter) or not self._days.is_due():
+            return
+        with suppress(StoreError):
+            if await self._reader.run(lambda: totals.days_to_settle(self._dialect)):
+                while await self._write(lambda: reports.settle(self._dialect)):
+                    pass
 
     async def list_runs(self, stats_filter: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
         return await self._reader.run(lambda: reports.runs(self._dialect, stats_filter, order, limit))

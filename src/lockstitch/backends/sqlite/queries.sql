@@ -48,9 +48,29 @@ SELECT thread_id, position, score FROM (
 ORDER BY score, thread_id, position
 LIMIT :limit;
 
+-- name: calls_of_periods
+-- The order of the tables is set: SQLite would read all calls first.
+FROM run_rows r CROSS JOIN threads t ON t.no = r.thread_no CROSS JOIN stitch_rows s ON s.run_no = r.no;
+
 -- name: all_tool_calls
 -- Without a filter of runs, the index of tools is read from its start to its end. It has all columns of the calls.
 FROM stitch_rows s CROSS JOIN run_rows r ON r.no = s.run_no CROSS JOIN threads t ON t.no = r.thread_no;
+
+-- own: days_lock
+-- There is one writer.
+SELECT 1;
+
+-- own: days_limit
+SELECT date('now', '-1 day');
+
+-- own: days_settled
+SELECT d.day, d.number FROM settled_days d WHERE true;
+
+-- own: days_settle
+INSERT INTO settled_days (day) VALUES (:day);
+
+-- own: days_unsettle
+DELETE FROM settled_days WHERE day IN (SELECT substr(started_at, 1, 10) FROM run_rows WHERE id IN ({ids}));
 
 -- own: search_mark
 SELECT log_id FROM search_mark;

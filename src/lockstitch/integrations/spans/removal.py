@@ -27,7 +27,8 @@ def add_to_mirror(
     into.replaced_stitches += [row.stitch() for row in rows if row.old is not None and row.differs()]
     if stored_trace.is_new:
         into.new_runs.append(run)
-    elif run != stored_trace.run:
+    elif rows or run != stored_trace.run:
+        # Stitches of a run come with a change of its row, also if its values stay: see `backends/sql/totals.py`.
         into.runs.append(run)
     into.fields |= _head_fields(into, stored_trace, run)
 
