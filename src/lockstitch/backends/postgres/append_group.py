@@ -35,7 +35,7 @@ _SETUP: Final = Statement(
     "SELECT set_config('lock_timeout', '100ms', true), set_config('plan_cache_mode', 'force_generic_plan', true)", ()
 )
 """No append of a group waits long for a row. The plan of an append does not depend on its values, so the first one is
-kept; by default the server makes five more before it keeps one."""
+stored; by default the server makes five more before it stores one."""
 
 
 _ALONE: Final = object()
@@ -43,7 +43,7 @@ _ALONE: Final = object()
 
 
 class _Append:
-    """One append that is sent with others."""
+    """One append of a group."""
 
     __slots__ = ("ended", "in_flight", "outcome", "script")
 
@@ -108,7 +108,7 @@ class AppendGroup:
             self._end()
 
     async def _outcome_in_group(self, append: _Append) -> Any:
-        """Return the outcome of an append that may be sent with others."""
+        """Return the outcome of an append that may be sent in a group."""
         self._waiting.append(append)
         if not self._scheduled:
             # Appends of other tasks in this iteration of the event loop belong to the same group.
