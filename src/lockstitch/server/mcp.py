@@ -9,7 +9,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from lockstitch.errors import missing_extra
+from lockstitch.agents import Agent
+from lockstitch.errors import Refused, missing_extra
 from lockstitch.server.api.search import ask
 from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.problems import Problem
@@ -29,23 +30,30 @@ async def mcp(request: Request, caller: Reader) -> Response:
     """Answer one message of an MCP client. No session is stored, so any server of the store can answer the next one."""
     try:
         # The first call imports the package.
-        server = await asyncio.to_thread(_server, sql=caller.may("admin"))
+        act = caller.state.settings.mcp_acts and caller.may("write")
+        server = await asyncio.to_thread(_server, sql=caller.may("admin"), act=act)
     except ModuleNotFoundError as exc:
-        raise Problem(501, "MCP not installed", str(missing_extra(exc, "/mcp", "mcp"))) from exc
+        raise Problem(501, "Not supported", str(missing_extra(exc, "/mcp", "mcp"))) from exc
     return _McpResponse(server, caller, await request.body())
 
 
 @cache
-def _server(*, sql: bool) -> "MCPServer[Any]":
+def _server(*, sql: bool, act: bool) -> "MCPServer[Any]":
     """Return the server for callers with these rights. All servers of this process share it."""
     from lockstitch.integrations.mcp.server import create_mcp_server
     from lockstitch.integrations.mcp.tools import McpCaller
 
     def caller_of() -> McpCaller:
         caller = _current.get()
-        return McpCaller(caller.store, caller.actor, partial(ask, caller))
+        return McpCaller(caller.store, caller.actor, partial(ask, caller), partial(_agent_of, caller))
 
-    return create_mcp_server(caller_of, sql=sql)
+    return create_mcp_server(caller_of, sql=sql, act=act)
+
+
+def _agent_of(caller: Caller, name: str | None) -> Agent:
+    if caller.state.app is None:
+        raise Refused("No app is loaded. Start the server with --app module:name.")
+    return caller.state.app.agent(name)
 
 
 class _McpResponse(Response):

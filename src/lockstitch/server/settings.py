@@ -44,6 +44,8 @@ class Settings:
     """Maximum number of rows of a query of a user."""
     sql_force: bool = False
     """True if SQL runs as the store's own user where the database offers no login that can only read."""
+    mcp_acts: bool = False
+    """True if MCP clients with the scope `write` may approve, deny, answer, fork and retry."""
     work: bool = True
     """True if this process executes the threads of its app. Otherwise workers do."""
     concurrency: int = 10

@@ -57,7 +57,7 @@ class Session:
 
     async def tools(self) -> dict[str, Any]:
         listed = [tool.model_dump(by_alias=True, exclude_none=True) for tool in (await self.client.list_tools()).tools]
-        assert len(json.dumps(listed)) < 8_000
+        assert len(json.dumps(listed, separators=(",", ":"))) < 8_000
         return {tool["name"]: tool for tool in listed}
 
     async def _call(self, tool: str, arguments: dict[str, Any], *, is_error: bool) -> list[str]:

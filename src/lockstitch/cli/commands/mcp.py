@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from lockstitch.cli.agent_choice import app_or_stored
 from lockstitch.cli.options import examples
 from lockstitch.cli.session import session_of
 from lockstitch.errors import Refused, missing_extra
@@ -20,6 +21,7 @@ app = typer.Typer()
 )
 def mcp(
     context: typer.Context,
+    act: Annotated[bool, typer.Option("--act", help="Also offer to approve, deny, answer, fork and retry.")] = False,
     force_sql: Annotated[
         bool,
         typer.Option("--force-sql", help="Use the store's own user for SQL if there is no read-only login."),
@@ -28,7 +30,8 @@ def mcp(
     """Serve the record to an MCP client on stdin and stdout.
 
     The client is a program with a model, such as Claude Code or Cursor. It starts this command. The tools list, search
-    and read threads, runs, failures and statistics of the project, and run read-only SQL. Needs the extra mcp.
+    and read threads, runs, failures and statistics of the project, and run read-only SQL. With --act, the model can
+    also reply to waiting calls, and fork and retry threads, which workers execute. Needs the extra mcp.
     """
     try:
         from lockstitch.cli.services.mcp import serve_stdio
@@ -38,4 +41,4 @@ def mcp(
     session = session_of(context)
     if session.is_remote:
         raise Refused(f"A server is an MCP server itself: add {session.url.rstrip('/')}/mcp to the MCP client.")
-    asyncio.run(serve_stdio(session, force_sql=force_sql))
+    asyncio.run(serve_stdio(session, app_or_stored(session), act=act, force_sql=force_sql))

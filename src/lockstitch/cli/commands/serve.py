@@ -163,14 +163,18 @@ def serve(
         bool,
         typer.Option("--force-sql", help="Use the store's own user for SQL if there is no read-only login."),
     ] = False,
+    act: Annotated[
+        bool, typer.Option("--act", help="Let MCP clients with the scope write approve, deny, answer, fork and retry.")
+    ] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Serve demo data from a temporary store.")] = False,
 ) -> None:
     """Serve the pages, the JSON API and the endpoints for traces.
 
-    The pages are at /, the JSON API is under /api, and LangSmith and OpenTelemetry clients use their usual paths. On
-    loopback, no token is required. Any other address requires tokens: `lockstitch token create`. With --app, this
-    process also executes the threads of the agents, unless --no-work leaves them to workers. On SIGTERM or Ctrl-C the
-    server stops accepting requests, finishes current ones and exits. --otlp-grpc needs the extra grpc.
+    The pages are at /, the JSON API is under /api, MCP clients use /mcp, and LangSmith and OpenTelemetry clients use
+    their usual paths. On loopback, no token is required. Any other address requires tokens: `lockstitch token create`.
+    With --app, this process also executes the threads of the agents, unless --no-work leaves them to workers. On
+    SIGTERM or Ctrl-C the server stops accepting requests, finishes current ones and exits. --otlp-grpc needs the extra
+    grpc, /mcp the extra mcp.
     """
     try:
         from lockstitch.cli.services.serve import Service
@@ -189,6 +193,7 @@ def serve(
         work=work,
         concurrency=concurrency,
         sql_force=force_sql,
+        mcp_acts=act,
     )
     grpc_address = None if otlp_grpc is None else _address(otlp_grpc, host)
     service = Service(session, settings, host=host, port=port, grace=grace, demo=demo, grpc_address=grpc_address)

@@ -15,7 +15,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, ToolAnnotations
 from pydantic import Field
 
 from lockstitch.errors import LockstitchError, NotFound, wire_name_of
-from lockstitch.integrations.mcp import tools
+from lockstitch.integrations.mcp import acts, tools
 from lockstitch.integrations.mcp.tools import McpCaller
 from lockstitch.model import Json, codec
 from lockstitch.version import VERSION
@@ -37,6 +37,7 @@ _READ: Final = (
     tools.compare_runs,
     tools.waiting,
 )
+_ACTS: Final = (acts.approve, acts.deny, acts.answer, acts.fork, acts.retry)
 
 # A key of a thread may look like a path. It is compared with keys and opens no file.
 _ANY_KEY: Final = ResourceSecurity(exempt_params={"thread"})
@@ -45,16 +46,19 @@ CallerOf = Callable[[], McpCaller]
 """Returns the caller of the current request."""
 
 
-def create_mcp_server(caller_of: CallerOf, *, sql: bool) -> MCPServer[Any]:
+def create_mcp_server(caller_of: CallerOf, *, sql: bool, act: bool) -> MCPServer[Any]:
     """Return a server whose tools read the store of the caller.
 
     Args:
         caller_of: Returns the caller of the current request.
         sql: Offer SQL, which reads all projects.
+        act: Also offer the tools that change threads.
     """
     reading = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    functions = (*_READ, *([tools.sql] if sql else []))
-    server = _new_server([_tool(function, caller_of, reading) for function in functions])
+    acting = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
+    offered = [_tool(function, caller_of, reading) for function in (*_READ, *([tools.sql] if sql else []))]
+    offered += [_tool(function, caller_of, acting) for function in (_ACTS if act else ())]
+    server = _new_server(offered)
 
     @server.resource("lockstitch://thread/{thread}", mime_type="application/json", security=_ANY_KEY)
     async def thread(thread: str) -> str:  # pyright: ignore[reportUnusedFunction]

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
+from lockstitch.agents import Agent
 from lockstitch.engine.replies import waiting_calls
 from lockstitch.errors import NotFound, Refused
 from lockstitch.integrations.mcp.answers import (
@@ -48,6 +49,8 @@ _HITS: Final = 1_000
 _END: Final = 15
 """Number of lines at the end of a log."""
 
+AgentOf = Callable[[str | None], Agent]
+"""Returns the agent with a name. Raises `NotFound` or `Refused` if this process does not have it."""
 RunSQL = Callable[[str, str | None, int], Awaitable[QueryResult]]
 """Runs a statement on a lens or on the core tables, with a maximum number of rows."""
 
@@ -62,6 +65,8 @@ class McpCaller:
     """Name of the caller, for the log."""
     run_sql: RunSQL
     """Runs the statements of an administrator."""
+    agent_of: AgentOf
+    """Returns the agent that retries a run."""
 
 
 Cursor = Annotated[str, Field(description="`next` of the previous page.")]
