@@ -18,12 +18,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check bytecode types lint docs sync bench crash chaos frameworks screenshots requirements clean
+.PHONY: help setup demo test check bytecode types lint docs sync bench crash chaos screenshots requirements frameworks clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PYTHON=python3.12 chooses the interpreter (3.11 or newer), ARGS=... is passed to pytest, bench, crash and chaos."
+	@echo "  PYTHON=python3.12 chooses the interpreter (3.11 or newer), ARGS=... is passed to pytest, bench, crash, chaos and frameworks."
 
 setup: $(STAMP) ## Create .venv with all development dependencies
 
@@ -100,7 +100,7 @@ requirements: $(STAMP) build/requirements.json ## Count the requirement lines th
 build/requirements.json: | $(STAMP)
 	@$(MAKE) --no-print-directory test ARGS=
 
-frameworks: $(STAMP) ## Run unchanged clients of other frameworks against a server (needs Node.js)
+frameworks: $(STAMP) ## Run suites and unchanged clients of other frameworks, in their own environments (needs Node.js)
 	cd frameworks/ui && npm install --silent --no-package-lock
 	$(BIN)/python -m pytest -p no:cacheprovider frameworks $(ARGS)
 

@@ -507,7 +507,7 @@ class Output:
     def _constructor(self, item: ClassInput, module: Module, definition: ast.ClassDef) -> str:
         """Return `__init__`, which takes the async object and the portal."""
         self._import(Symbol(module.name, definition.name))
-        self._import(Symbol("lockstitch.sync.portal", "Portal"))
+        self._import(Symbol("lockstitch.store.portal", "Portal"))
         generic = next((base for base in definition.bases if ast.unparse(base).startswith("Generic[")), None)
         kind = ast.unparse(generic).replace("Generic", definition.name, 1) if generic else definition.name
         parameter = item.attribute.removeprefix("_")

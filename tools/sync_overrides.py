@@ -18,10 +18,10 @@ from lockstitch.model import Clock, Json, Message
 from lockstitch.store import CopyReport
 from lockstitch.store import open_store as open_async_store
 from lockstitch.store.maintenance.copy import Progress
+from lockstitch.store.portal import CLOSE_TIMEOUT, PortalTask
 from lockstitch.store.store import open_lens
 from lockstitch.store.threads import ThreadRef
 from lockstitch.sync.core import SyncStoreCore
-from lockstitch.sync.portal import CLOSE_TIMEOUT, PortalTask
 from lockstitch.sync.store import SyncStore
 
 

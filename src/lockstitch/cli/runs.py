@@ -20,8 +20,8 @@ from lockstitch.errors import ThreadEnded, ThreadWaiting
 from lockstitch.model import Json, Thread, parse_waits
 from lockstitch.model.wait import without_next_message
 from lockstitch.store import Store
+from lockstitch.store.portal import CLOSE_TIMEOUT, PortalTask
 from lockstitch.sync import SyncStore
-from lockstitch.sync.portal import CLOSE_TIMEOUT, PortalTask
 
 if TYPE_CHECKING:
     from lockstitch.agents import Agent, App, Event

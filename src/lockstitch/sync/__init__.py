@@ -8,7 +8,7 @@ of `await agent.run(…)`, call `sync.run(agent, …)`. The module of these func
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lockstitch.sync.portal import Portal
+from lockstitch.store.portal import Portal
 from lockstitch.sync.store import SyncStore, open_store
 from lockstitch.sync.tables import SyncAgents, SyncTable
 

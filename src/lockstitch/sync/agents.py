@@ -26,8 +26,8 @@ from lockstitch.engine.replies import submit_results as submit_results_async
 from lockstitch.engine.result import result_for as result_for_async
 from lockstitch.model import Json, Message, Thread
 from lockstitch.store.conversations import Task
+from lockstitch.store.portal import PortalTask
 from lockstitch.store.threads import ThreadRef
-from lockstitch.sync.portal import PortalTask
 from lockstitch.sync.store import SyncStore, open_store
 
 if TYPE_CHECKING:

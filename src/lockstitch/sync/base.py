@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Self
 
 from lockstitch.store import Store
+from lockstitch.store.portal import CLOSE_TIMEOUT, Portal
 from lockstitch.store.store import on_loop
-from lockstitch.sync.portal import CLOSE_TIMEOUT, Portal
 
 INTERRUPT_TIMEOUT = 0.5
 """Seconds that closing may take after an interrupt."""

@@ -26,11 +26,11 @@ from lockstitch.model import (
     Worker,
 )
 from lockstitch.store import Condition, Fields, Receipt
+from lockstitch.store.portal import CLOSE_TIMEOUT
 from lockstitch.store.threads import ThreadRef
 from lockstitch.store.transaction import Transaction
 from lockstitch.store.writes.writer import Committed
 from lockstitch.sync.base import SyncStoreBase
-from lockstitch.sync.portal import CLOSE_TIMEOUT
 from lockstitch.sync.tables import SyncAgents, SyncTable
 
 

@@ -8,9 +8,9 @@ from uuid import UUID
 from lockstitch.model import Agent, AgentVersion, DailyMetric, Json, Run
 from lockstitch.model.statistics import Group, LatencyRow, Span
 from lockstitch.store import Condition
+from lockstitch.store.portal import Portal
 from lockstitch.store.reports.statistics import RunFilter, Statistics, UsageTable
 from lockstitch.store.tables import Agents, R, RecordTable, Rows
-from lockstitch.sync.portal import Portal
 
 
 class SyncTable(Generic[R]):

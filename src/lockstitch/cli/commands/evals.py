@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lockstitch.agents import Agent, App
     from lockstitch.agents.evals.grader import Grader
     from lockstitch.agents.evals.results import CaseOutcome, Evaluation
-    from lockstitch.sync.portal import PortalTask
+    from lockstitch.store.portal import PortalTask
 
 app = typer.Typer()
 

@@ -21,9 +21,9 @@ from lockstitch.cli.runs import terminable
 from lockstitch.cli.session import Session
 from lockstitch.errors import LockstitchError, StoreError
 from lockstitch.model import Json, Thread, Worker, parse_time
+from lockstitch.store.portal import PortalTask
 from lockstitch.store.reports.dashboard import OPEN, Dashboard
 from lockstitch.sync import SyncStore
-from lockstitch.sync.portal import PortalTask
 
 TASKS_SHOWN: Final = 8
 """Maximum number of tasks shown of one list."""
