@@ -95,7 +95,8 @@ async def run_loop(context: RunContext) -> LoopOutcome:
             raise StaleFence(f"This process no longer holds thread {lost}: {context.lost}.", thread_id=lost)
         if context.stopping and not session.head.cancel_requested:
             session.head = session.head.changed(cancel_requested=True)
-        action = decide(context.config, session.snapshot, session.clock.now())
+        now = session.clock.now()
+        action = decide(context.config, session.snapshot, now)
         if isinstance(action, Idle):
             return "idle"
         if context.should_release() and not isinstance(action, Pause | Finish):
@@ -108,14 +109,14 @@ async def run_loop(context: RunContext) -> LoopOutcome:
             if await (_finish_nested(context, action) if session.nested else _finish(context, action)):
                 return "finished"
         else:
-            await _execute_action(context, action)
+            await _execute_action(context, action, now)
 
 
-async def _execute_action(context: RunContext, action: Action) -> None:
+async def _execute_action(context: RunContext, action: Action, now: datetime) -> None:
     session = context.session
     if isinstance(action, CallModel) and session.inbox_dirty:
         await take_deliveries(session)
-    context.activity = Activity(_ACTIVITY_NAMES[type(action)], session.open_run.steps, session.clock.now())
+    context.activity = Activity(_ACTIVITY_NAMES[type(action)], session.open_run.steps, now)
     full = context.config.definition.log == "full"
     before = _record_received(context) if full else None
     try:

@@ -21,7 +21,7 @@ def blocks(message: Message) -> list[Json]:
         return [{"type": "text", "text": content}]
     if not isinstance(content, list):
         return []
-    return [cast("Json", block) for block in cast("list[Any]", content) if isinstance(block, dict)]
+    return cast("list[Json]", [block for block in cast("list[Any]", content) if isinstance(block, dict)])
 
 
 def text_of(message: Message | None) -> str:

@@ -48,6 +48,13 @@ Number = Annotated[float, Field(allow_inf_nan=False), AfterValidator(lambda valu
 """A number that every store can keep in a plain column: finite, and zero without a sign."""
 
 
+# The slots of a pydantic model. Its class forbids to set them, and `object.__setattr__` would look each of them up.
+_set_values, _set_fields, _set_extra, _set_private = (
+    BaseModel.__dict__[name].__set__
+    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
+
+
 class ColumnKind(StrEnum):
     """Storage type of a field. Every backend can write and read all of them."""
 
@@ -108,10 +115,10 @@ class Record(BaseModel):
             values: Values of all fields.
         """
         record = cls.__new__(cls)
-        object.__setattr__(record, "__dict__", values)
-        object.__setattr__(record, "__pydantic_fields_set__", _field_names(cls))
-        object.__setattr__(record, "__pydantic_extra__", None)
-        object.__setattr__(record, "__pydantic_private__", None)
+        _set_values(record, values)
+        _set_fields(record, _field_names(cls))
+        _set_extra(record, None)
+        _set_private(record, None)
         return record
 
     def changed(self, **values: Any) -> Self:

@@ -14,7 +14,7 @@ import asyncio
 import base64
 import inspect
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast, get_args
@@ -33,8 +33,11 @@ from lockstitch.engine.ports.provider import (
 )
 from lockstitch.model import Json, codec
 
-_SCRIPT_KEYS: Final = ("replies", "side_calls", "files")
-_CALL_KEYS: Final = ("name", "input", "id")
+# Keys of dicts, which keep their order and compare like sets.
+_SCRIPT_KEYS: Final = dict.fromkeys(("replies", "side_calls", "files")).keys()
+_CALL_KEYS: Final = dict.fromkeys(("name", "input", "id")).keys()
+_USAGE_KEYS: Final = dict.fromkeys(Usage._fields).keys()
+_FILE_KEYS: Final = dict.fromkeys(("filename", "content", "base64", "mime_type")).keys()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +91,7 @@ class ScriptedReply:
         return content
 
 
-_REPLY_KEYS: Final = tuple(ScriptedReply.__dataclass_fields__)
+_REPLY_KEYS: Final = ScriptedReply.__dataclass_fields__.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ def read_reply(reply: Any) -> ScriptedReply:
     """Return a reply from a text or a mapping."""
     if isinstance(reply, str):
         return ScriptedReply(text=reply)
-    if not isinstance(reply, Mapping):
+    if not isinstance(reply, dict | Mapping):
         raise _wrong(f"A reply must be a text or a mapping, not {reply!r}")
     values = dict(cast("Mapping[str, Any]", reply))
     _check_keys(values, _REPLY_KEYS, "A reply")
@@ -140,7 +143,7 @@ def read_reply(reply: Any) -> ScriptedReply:
         if not call.get("name"):
             raise _wrong(f"Call {call!r} has no name")
     if "usage" in values:
-        _check_keys(values["usage"], Usage._fields, "The usage of a reply")
+        _check_keys(values["usage"], _USAGE_KEYS, "The usage of a reply")
         values["usage"] = Usage(**values["usage"])
     _check_word(values.get("fail"), ErrorKind, "fail")
     _check_word(values.get("stop_reason"), StopReason, "stop_reason")
@@ -157,17 +160,17 @@ def _turns(replies: Any) -> list[list[ScriptedReply]]:
 
 
 def _file(about: Mapping[str, Any]) -> Download:
-    _check_keys(about, ("filename", "content", "base64", "mime_type"), "A file")
+    _check_keys(about, _FILE_KEYS, "A file")
     value = about.get("base64")
     content = base64.b64decode(value) if value is not None else str(about.get("content", "")).encode()
     return Download(str(about["filename"]), content, about.get("mime_type"))
 
 
-def _check_keys(value: Any, known: Iterable[str], what: str) -> None:
-    if not isinstance(value, Mapping):
+def _check_keys(value: Any, known: KeysView[str], what: str) -> None:
+    if not isinstance(value, dict | Mapping):
         raise _wrong(f"{what} must be a mapping, not {value!r}")
-    unknown = [str(key) for key in cast("Mapping[Any, Any]", value) if key not in known]
-    if unknown:
+    if not cast("Mapping[Any, Any]", value).keys() <= known:
+        unknown = [str(key) for key in cast("Mapping[Any, Any]", value) if key not in known]
         raise _wrong(f"{what} has unknown keys: {', '.join(unknown)}. Known keys: {', '.join(known)}")
 
 
@@ -239,7 +242,8 @@ class Scripted(Provider):
             ProviderError: If the script has no reply, or the reply fails.
         """
         reply = await self._reply(request)
-        await _sleep(reply.delay, request)
+        if reply.delay:
+            await _sleep(reply.delay, request)
         fails = reply.fails(request.attempt)
         if reply.fail and fails:
             message = reply.message or f"The script says: {reply.fail}."
@@ -256,7 +260,8 @@ class Scripted(Provider):
             if cut:
                 raise ProviderError(reply.message or "Scripted end of the connection.", "connection")
             left = left - len(chunk.text) if left is not None else None
-            await _sleep(reply.pause, request)
+            if reply.pause:
+                await _sleep(reply.pause, request)
         if left is not None:
             raise ProviderError(reply.message or "Scripted end of the connection.", "connection")
         yield _response(request, reply, content)
@@ -284,7 +289,9 @@ class Scripted(Provider):
         if self._function is None:
             return self._script.reply(request)
         reply = self._function(request)
-        return read_reply(await reply if inspect.isawaitable(reply) else reply)
+        if not isinstance(reply, str | dict) and inspect.isawaitable(reply):
+            reply = await reply
+        return read_reply(reply)
 
     def _with_raw_event(self, chunk: Chunk) -> Iterator[Chunk]:
         if self.raw_events:

@@ -98,11 +98,11 @@ class Dialect:
 
     def encode(self, kind: type[Record], values: Mapping[str, Any]) -> dict[str, Any]:
         """Return fields of a record as values for the driver."""
-        encoders = self._encoders(kind)
-        return {
-            name: value if value is None or (convert := encoders[name]) is None else convert(value)
-            for name, value in values.items()
-        }
+        encoded, encoders = dict(values), self._encoders(kind)
+        for name, value in values.items():
+            if value is not None and (convert := encoders[name]) is not None:
+                encoded[name] = convert(value)
+        return encoded
 
     def row(self, record: Record, left_out: frozenset[str]) -> list[Any]:
         """Return the values of a record for the driver, in the order of its columns, without those in `left_out`."""

@@ -41,7 +41,8 @@ def change(connection: sqlite3.Connection, dialect: Dialect, thread_change: Thre
             values = dialect.encode(Run, changed)
             execute(_run_text(dialect, tuple(values)), (*values.values(), encode_id(run_id), number))
     _add(connection, dialect, number, (tip, tip_position), thread_change.stitches)
-    _refer(connection, dialect, thread_change)
+    if thread_change.blob_refs:
+        _refer(connection, dialect, thread_change)
     for letter_id, taken_at in thread_change.consumed:
         parameters = {"id": encode_id(letter_id), "thread_id": thread_id, "position": taken_at}
         execute(*dialect.statement("letter_take", parameters))

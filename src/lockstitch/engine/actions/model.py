@@ -5,9 +5,11 @@ import itertools
 import logging
 import random
 import re
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, cast
 
@@ -146,8 +148,8 @@ async def _call_with_retries(
     """Call the model until it responds, the error is not retryable, or no retries are left. Record each retry."""
     definition, session = context.config.definition, context.session
     began = session.clock.now()
+    tried = began
     for attempt in range(definition.max_retries + 1):
-        tried = session.clock.now()
         try:
             response, text = await _stream(context, replace(request, attempt=attempt) if attempt else request, partial)
         except ProviderError as exc:
@@ -171,6 +173,7 @@ async def _call_with_retries(
                 partial.thinking.clear()
                 partial.began = None
             await asyncio.sleep(delay)
+            tried = session.clock.now()
             continue
         duration = max(0, _milliseconds(began, session.clock.now()))
         first_token = None if partial is None or partial.began is None else _milliseconds(began, partial.began)
@@ -279,7 +282,8 @@ def _with_calls(message: Message, step: int) -> Message:
     parts: list[Json] = []
     for index, block in enumerate(cast("list[Json]", content)):
         if block.get("type") == "tool_use":
-            block = _repaired_call(block, _unused(f"call_{step}_{index}", values | seen), seen)
+            new_id = partial(_unused, f"call_{step}_{index}", values | seen)
+            block = _repaired_call(block, new_id, seen)
             seen.add(block["id"])
         parts.append(block)
     return message if parts == content else {**message, "content": parts}
@@ -291,10 +295,10 @@ def _unused(name: str, selected: set[str]) -> str:
     return next(candidate for candidate in candidates if candidate not in selected)
 
 
-def _repaired_call(call: Json, new_id: str, seen: set[str]) -> Json:
+def _repaired_call(call: Json, new_id: Callable[[], str], seen: set[str]) -> Json:
     value: Any = call.get("id")
     if not isinstance(value, str) or not value or len(value) > 200 or "\x00" in value or value in seen:
-        call = {**call, "id": new_id}
+        call = {**call, "id": new_id()}
     name = str(call.get("name"))
     if not name or _INVALID_NAME_CHARS.search(name) or len(name) > 128:
         # The prefix prevents a match with an existing tool, which the model did not name.
@@ -346,8 +350,9 @@ def _started(context: RunContext, request: ModelRequest) -> Entry:
 
 def _reference(context: RunContext, request: ModelRequest) -> Json:
     """Return the digest of a request, and its parameters if they are not those of the run."""
-    changed = request.parameters != context.parameters
-    return {"sha256": context.digest(request), **({"parameters": request.parameters} if changed else {})}
+    parameters = request.parameters
+    digest = context.digest(request, parameters)
+    return {"sha256": digest} if parameters == context.parameters else {"sha256": digest, "parameters": parameters}
 
 
 def _api_error(context: RunContext, request: ModelRequest, exc: ProviderError, attempts: int) -> Entry:

@@ -200,7 +200,10 @@ def starts_recent(stitch: Stitch) -> bool:
 
 def last_response(recent: Sequence[Stitch]) -> Stitch | None:
     """Return the last response of the loop; None if there is none."""
-    return next((stitch for stitch in reversed(recent) if is_response(stitch)), None)
+    for stitch in reversed(recent):
+        if is_response(stitch):
+            return stitch
+    return None
 
 
 def is_response(stitch: Stitch) -> bool:
@@ -214,11 +217,13 @@ FINAL_SUMMARY = "final_summary"
 
 def new_files(snapshot: RunSnapshot, response: Stitch) -> list[str]:
     """Return the ids of files that the response names and that were not fetched yet."""
-    seen = {stitch.data.get("file_id") for stitch in snapshot.after_response if stitch.type.startswith("file_")}
     matches: list[str] = []
     for block in blocks(response.message) if response.message else []:
         if str(block.get("type", "")).endswith("code_execution_tool_result"):
             _collect_files(block.get("content"), matches)
+    if not matches:
+        return []
+    seen = {stitch.data.get("file_id") for stitch in snapshot.after_response if stitch.type.startswith("file_")}
     return [file_id for file_id in dict.fromkeys(matches) if file_id not in seen]
 
 

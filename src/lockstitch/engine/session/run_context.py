@@ -135,9 +135,9 @@ class RunContext:
             purpose=purpose,
         )
 
-    def digest(self, request: ModelRequest) -> str:
-        """Return the sha256 that identifies the request of a step."""
-        common = (request.parameters, request.system, request.tools)
+    def digest(self, request: ModelRequest, parameters: Json) -> str:
+        """Return the sha256 that identifies the request of a step, which has these parameters."""
+        common = (parameters, request.system, request.tools)
         if self._cached_digest is None or self._cached_digest[0] != common:
             started = build(*common, ())
             started.pop("messages")

@@ -37,7 +37,7 @@ from lockstitch.engine.ports.provider import Usage
 from lockstitch.engine.session.thread_session import ThreadSession
 from lockstitch.engine.usage import estimate
 from lockstitch.errors import CancelRequested, Conflict, Refused, UnseenDeliveries
-from lockstitch.model import Clock, Delivery, Entry, Json, Record, Run, Stitch, Thread, WebhookEvent
+from lockstitch.model import Clock, Delivery, Entry, Json, Record, Run, Stitch, Thread, Wait, WebhookEvent
 from lockstitch.model.context import ContextBuilder, replaces_context, visible_stitches
 from lockstitch.store import Store
 
@@ -110,9 +110,11 @@ class RunSession:
     @property
     def snapshot(self) -> RunSnapshot:
         """The state that `decide` uses. It is the same object until the state changes."""
-        nested = self.thread_session.nested_runs(self.run) if self.run is not None and self.run.role == "team" else []
-        waits = self.thread_session.resting_runs
-        resting = {run.id: waits[run.id] for run in nested if run.id in waits}
+        nested: list[Run] = []
+        resting: dict[UUID, Sequence[Wait]] = {}
+        if self.run is not None and self.run.role == "team":
+            nested, waits = self.thread_session.nested_runs(self.run), self.thread_session.resting_runs
+            resting = {run.id: waits[run.id] for run in nested if run.id in waits}
         basis = (self.head, self.run, self.recent, len(self.recent), self.tokens, *nested, *resting.values())
         same = len(basis) == len(self._basis) and all(map(operator.is_, basis, self._basis))
         if self._snapshot is None or not same:

@@ -250,8 +250,9 @@ class ThreadSession:
                 self._reposition(0)
             raise
         for stitch in buffer:
-            self._children.pop(stitch.id, None)
             stitch.drop_texts()
+            if self._children:
+                self._children.pop(stitch.id, None)
         self._on_committed(committed, lanes)
         if update.consumed:
             for lane in self.lanes:
@@ -264,13 +265,17 @@ class ThreadSession:
         """Add the buffered entries, fields and children to a transaction, and the changes of the runs."""
         update.entries += self._buffer
         update.fields = self._fields | update.fields
-        update.blob_refs += sorted(self.blob_refs.difference(update.blob_refs))
+        if self.blob_refs:
+            update.blob_refs += sorted(self.blob_refs.difference(update.blob_refs))
         for lane in self.lanes:
             if lane.run is not None and lane.is_new:
                 update.new_runs.append(lane.run)
             elif lane.stored_run is not None and (changes := _changes(lane)):
                 update.run_updates.append((lane.stored_run, changes))
-        transaction.new_threads += [self.head] if self.new else self.buffered_children
+        if self.new:
+            transaction.new_threads.append(self.head)
+        elif self._children:
+            transaction.new_threads += self.buffered_children
 
     def _on_committed(self, committed: Committed, lanes: Sequence[tuple[RunView, Run, bool]]) -> None:
         """Take over the head and the runs of a commit.
