@@ -29,6 +29,10 @@ from lockstitch.store import Store
 POLL: Final = 2.0
 """Seconds between two checks for ready threads, plus or minus a quarter."""
 
+CLAIM_PAUSE: Final = 0.02
+"""Seconds between two claims while threads execute, so that one claim fills the places of several threads that ended.
+Reported work is claimed at once."""
+
 REAP: Final = 5.0
 """Seconds between two checks for dead workers on all hosts."""
 
@@ -126,6 +130,9 @@ class WorkerLoop:
         self._stopping = False
         self._work_reported = True
         """True if a claim will probably find threads: the store reported work, or the last claim may have left some."""
+        self._urgent = False
+        """True if the next claim must not wait for further places."""
+        self._claimed_at = -math.inf
         self._ready_at: float | None = None
         """Time at which the next thread is ready, on the monotonic clock, by the last answer of the store."""
         self._ready_read_at = -math.inf
@@ -143,12 +150,13 @@ class WorkerLoop:
         background = [asyncio.create_task(self._watch_store()), asyncio.create_task(self._maintenance())]
         try:
             while not self._stopping:
+                await self._pause_after_claim()
                 self._wake_event.clear()
                 claimed = await self._claim() if await self._may_find_work() else []
                 if self._until_idle and not claimed and not self._tasks and await self._is_idle():
                     return
                 if claimed and await self._may_be_more():
-                    self._work_reported = True
+                    self._work_reported = self._urgent = True
                     continue
                 if not claimed and not self._tasks:
                     await self._warn_unknown_agents()
@@ -182,8 +190,9 @@ class WorkerLoop:
     async def _claim(self) -> list[Thread]:
         """Claim threads for the free places and start to execute them."""
         # Reset first: a report that arrives during the claim must not be lost.
-        self._work_reported = False
+        self._work_reported = self._urgent = False
         claimed = await self._claimer.claim()
+        self._claimed_at = time.monotonic()
         for head in claimed:
             self._start(head)
         self._work_reported = self._work_reported or not self._claimer.exhausted
@@ -200,8 +209,19 @@ class WorkerLoop:
             return True
         return self._ready_at is not None and self._ready_at <= time.monotonic()
 
+    async def _pause_after_claim(self) -> None:
+        """Wait for further free places, unless the last claim is long ago or no thread executes."""
+        while self._tasks and not self._urgent and not self._stopping:
+            seconds = self._claimed_at + CLAIM_PAUSE - time.monotonic()
+            if seconds <= 0:
+                return
+            self._wake_event.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._wake_event.wait()
+
     def _report_work(self) -> None:
-        self._work_reported = True
+        self._work_reported = self._urgent = True
         self._wake_event.set()
 
     def _clear(self, head: Thread) -> None:

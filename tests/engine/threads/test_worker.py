@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -13,6 +14,7 @@ from lockstitch.agents.app import App
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
 from lockstitch.backend import Find
+from lockstitch.engine import worker as worker_module
 from lockstitch.engine.executor import Executor
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.engine.worker import ThreadExecution, WorkerLoop
@@ -331,6 +333,46 @@ async def test_wakes_up_when_work_is_ready(store: Store, other: Store):
 
 async def _registered(store: Store) -> bool:
     return bool(await store._backend.find(Find(Worker)))
+
+
+async def test_one_claim_fills_places_of_several_threads(postgres_url: str, monkeypatch: pytest.MonkeyPatch):
+    """PostgreSQL reports work exactly. On other stores the worker's own commits may cause earlier claims."""
+    monkeypatch.setattr(worker_module, "CLAIM_PAUSE", 60.0)
+    gate = Gate()
+    lead = agent("lead", asks(("stay", {})), "ok", tools=[gate.tool])
+    limits: list[int] = []
+    async with open_store(postgres_url) as store:
+        backend: Any = store._backend
+        claim = backend.claim
+
+        async def recorded(worker_id: UUID, **options: Any) -> list[Thread]:
+            if not options["suspects"]:
+                limits.append(options["limit"])
+            return await claim(worker_id, **options)
+
+        monkeypatch.setattr(backend, "claim", recorded)
+        for _ in range(9):
+            await lead.start(store=store, goal="g")
+        working = asyncio.create_task(WorkerLoop(App([lead]), store, concurrency=3, poll=60.0).run())
+        try:
+            await until(lambda: _inside(gate, 3))
+            # Its start reports work. The notifications of the new threads were sent before.
+            await until(lambda: _listens(backend))
+            gate.open.set()
+            await until(lambda: _completed(store, 9))
+            # A thread that ends leaves its place free until the others have ended.
+            assert limits[:3] == [3, 3, 3]
+        finally:
+            working.cancel()
+            await asyncio.wait([working])
+
+
+async def _listens(backend: Any) -> bool:
+    return backend._watcher._task is not None and backend._notifier._task is None
+
+
+async def _completed(store: Store, number: int) -> bool:
+    return len(await store.threads(status="completed")) == number
 
 
 async def test_stop_releases_threads_at_next_commit(store: Store):
