@@ -13,7 +13,7 @@ contain them.
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from functools import cache, lru_cache
@@ -24,6 +24,7 @@ from lockstitch.model import Json, Message, codec
 from lockstitch.model.message import blocks
 
 if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelInfo, ModelPrice
 
 Overrides = Mapping[str, Mapping[str, float]]
@@ -158,9 +159,7 @@ def _known_rates(provider: str, model: str, usage: Usage, at: datetime) -> _Rate
         return None
     named = f"model {model} at provider {provider}" if provider else f"model {model}"
     try:
-        # Imported here because its tables take a quarter of a second to load.
-        import genai_prices
-        from genai_prices.data_snapshot import get_snapshot
+        get_snapshot, version = _price_table()
     except ModuleNotFoundError:
         _warn("No prices: genai-prices is not installed. Run: pip install 'lockstitch[prices]'")
         return None
@@ -169,13 +168,23 @@ def _known_rates(provider: str, model: str, usage: Usage, at: datetime) -> _Rate
         if model_info is None:
             raise LookupError(model)
         prices = model_info.get_prices(at)
-        return _rates_of(prices, model_info.id, genai_prices.__version__, usage.input_tokens)
+        return _rates_of(prices, model_info.id, version, usage.input_tokens)
     except LookupError:
         _warn(f"Unknown price of {named}. Pass `prices` to the agent to count its costs.")
         return None
     except Exception as exc:  # an unknown price must never fail a run
         _warn(f"Unknown price of {named}: {exc}.")
         return None
+
+
+@cache
+def _price_table() -> "tuple[Callable[[], DataSnapshot], str]":
+    """Return the function that gives the current price table, and the version of its package."""
+    # Imported here because its tables take a quarter of a second to load.
+    import genai_prices
+    from genai_prices.data_snapshot import get_snapshot
+
+    return get_snapshot, genai_prices.__version__
 
 
 @lru_cache(maxsize=4_096)

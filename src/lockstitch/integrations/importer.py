@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -334,7 +333,8 @@ def _name(item: Item) -> str:
 
 
 def _hash(name: str) -> int:
-    return int.from_bytes(blake2b(name.encode(errors="replace"), digest_size=8).digest(), "big")
+    """Return a hash of 64 bits that is the same during an import."""
+    return hash(name)
 
 
 NAMES: Final = ("langsmith", "otel", "langfuse")

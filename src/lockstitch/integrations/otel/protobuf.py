@@ -55,10 +55,9 @@ def _of_message(groups: Iterable[Any], where: str) -> Iterator[Span | Unreadable
             scope = scope_of(scoped.scope.name, scoped.scope.version, attributes_of(scoped.scope.attributes))
             for span in scoped.spans:
                 number += 1
-                if problem := wrong_ids(span.trace_id.hex(), span.span_id.hex()):
-                    yield Unreadable(f"{where}, span {number}: {problem}.")
-                    continue
-                yield span_of(span, resource, scope)
+                read = span_of(span, resource, scope)
+                problem = wrong_ids(read.trace_id, read.span_id)
+                yield read if problem is None else Unreadable(f"{where}, span {number}: {problem}.")
 
 
 def span_of(span: Any, resource: Json, scope: Json) -> Span:
@@ -74,8 +73,12 @@ def span_of(span: Any, resource: Json, scope: Json) -> Span:
         code=_word(CODES, span.status.code),
         message=_text(span.status.message),
         attributes=attributes_of(span.attributes),
-        events=[event_of(event.name, event.time_unix_nano, attributes_of(event.attributes)) for event in span.events],
-        links=[link_of(link.trace_id.hex(), link.span_id.hex(), attributes_of(link.attributes)) for link in span.links],
+        events=[event_of(event.name, event.time_unix_nano, attributes_of(event.attributes)) for event in events]
+        if (events := span.events)
+        else [],
+        links=[link_of(link.trace_id.hex(), link.span_id.hex(), attributes_of(link.attributes)) for link in links]
+        if (links := span.links)
+        else [],
         trace_state=_text(span.trace_state),
         dropped=dropped_of(span.dropped_attributes_count, span.dropped_events_count, span.dropped_links_count),
         resource=resource,
@@ -84,12 +87,20 @@ def span_of(span: Any, resource: Json, scope: Json) -> Span:
 
 
 def attributes_of(pairs: Iterable[Any]) -> Json:
-    return {_text(pair.key): value_of(pair.value) for pair in pairs}
+    attributes: Json = {}
+    for pair in pairs:
+        key, value = pair.key, pair.value
+        # Most values are text. An empty text needs the exact look, because it is also the default of other types.
+        text = value.string_value
+        if not text:
+            attributes[_text(key)] = value_of(value)
+        else:
+            attributes[_text(key)] = text.replace("\0", "\ufffd") if "\0" in text else text
+    return attributes
 
 
 def value_of(value: Any) -> Any:
     """Return an AnyValue as a plain value."""
-    # Most values are text. An empty text needs the exact look, because it is also the default of other types.
     if text := value.string_value:
         return _text(text)
     which = value.WhichOneof("value")
