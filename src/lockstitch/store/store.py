@@ -334,7 +334,8 @@ class Store(StoreCore):
     async def search(self, text: str, *, limit: int = 20) -> list[SearchHit]:
         """Return the titles, inputs and answers of this project that contain every word of a text, best match first.
 
-        If a database has more than 10,000 matches, the newest 10,000 of them are ranked.
+        If a database has more than 10,000 matches, the newest 10,000 of them are ranked. On PostgreSQL, also only the
+        newest 1,000 titles that match are ranked.
 
         Args:
             text: Words to search for.

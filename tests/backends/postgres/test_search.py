@@ -8,6 +8,7 @@ import pytest
 from psycopg import sql
 
 from lockstitch.backend import SearchHit
+from lockstitch.backends.postgres import query as query_module
 from lockstitch.backends.postgres.backend import PostgresBackend
 from lockstitch.model import Entry, SystemClock
 from tests.backends.postgres.until import until
@@ -76,6 +77,8 @@ async def test_search_uses_indexes(postgres: PostgresBackend, admin: psycopg.Con
         "project": "'default'",
         "limit": "10",
         "ranked": "100",
+        "many": "300",
+        "titles": "100",
         "mark": str(mark),
     }.items():
         query = query.replace(f"${{{name}}}", value)
@@ -83,6 +86,21 @@ async def test_search_uses_indexes(postgres: PostgresBackend, admin: psycopg.Con
     assert "threads_title_search" in plan
     assert "text_search_words" in plan
     assert "stitches_log" in plan
+
+
+async def test_search_reads_newest_texts_of_frequent_word(
+    postgres: PostgresBackend, admin: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few and many matches give the same result: the newest texts of the project."""
+    thread, elsewhere = a_thread(), a_thread(project="elsewhere")
+    await postgres.put([thread, elsewhere])
+    await postgres.put(stitched(thread, *(said(f"word{n} and more") for n in range(40))))
+    await postgres.put(stitched(elsewhere, *(said(f"word{n} and more") for n in range(10))))
+    monkeypatch.setattr(query_module, "RANKED", 5)
+    few = [await places(postgres, word) for word in ("more", "word30")]
+    monkeypatch.setattr(query_module, "_MANY", 20)
+    assert [await places(postgres, word) for word in ("more", "word30")] == few == [[36, 37, 38, 39, 40], [31]]
+    assert filled(admin)
 
 
 def filled(admin: psycopg.Connection) -> int:

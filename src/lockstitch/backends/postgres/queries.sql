@@ -186,28 +186,39 @@ FROM (SELECT coalesce(max(log_id), 0) AS log_end FROM stitches) AS log;
 -- Titles, with the same expression as in their index, so that the index is used; texts up to the mark with their index;
 -- later texts word by word. The mark is a literal value, so that the planner sees how few stitches follow it. Matches
 -- are found before their projects are read, or the planner might scan all threads of a project. Only the newest matches
--- are ranked, so that frequent words are fast, too.
-WITH matches AS MATERIALIZED (
+-- are ranked. If there are many, they are not sorted: the texts are read from the newest one until enough match. The
+-- CASE hides from the planner that the index of words could find them.
+WITH found AS MATERIALIZED (
     SELECT thread_id, position, log_id
     FROM text_search, plainto_tsquery('simple', lockstitch.search_words(:text)) AS query
-    WHERE words @@ query AND log_id <= :mark),
+    WHERE words @@ query AND log_id <= :mark
+    LIMIT :many),
 newest AS MATERIALIZED (
-    SELECT matches.thread_id, matches.position
-    FROM matches JOIN threads t ON t.id = matches.thread_id AND t.project = :project
-    ORDER BY matches.log_id DESC LIMIT :ranked),
+    SELECT thread_id, position, words FROM text_search JOIN (
+        SELECT found.thread_id, found.position
+        FROM found JOIN threads t ON t.id = found.thread_id AND t.project = :project
+        WHERE (SELECT count(*) FROM found) < :many
+        ORDER BY found.log_id DESC LIMIT :ranked) AS last USING (thread_id, position)
+    UNION ALL
+    (SELECT text.thread_id, text.position, text.words
+     FROM text_search text JOIN threads t ON t.id = text.thread_id AND t.project = :project
+     WHERE CASE WHEN text.words @@ (SELECT plainto_tsquery('simple', lockstitch.search_words(:text))) THEN true END
+       AND text.log_id <= :mark AND (SELECT count(*) FROM found) >= :many
+     ORDER BY text.log_id DESC LIMIT :ranked)),
 recent AS MATERIALIZED (
     SELECT thread_id, position, lockstitch.message_words(message) AS words FROM stitches
     WHERE log_id > :mark AND (type = 'input' OR (type = 'llm_call' AND status IS DISTINCT FROM 'tool_use')))
 SELECT thread_id, position, score FROM (
-    SELECT t.id AS thread_id, NULL::bigint AS position,
-           ts_rank(to_tsvector('simple', lockstitch.search_words(t.title)), query) AS score
-    FROM threads t, plainto_tsquery('simple', lockstitch.search_words(:text)) AS query
-    WHERE t.title IS NOT NULL AND to_tsvector('simple', lockstitch.search_words(t.title)) @@ query
-      AND t.project = :project
+    SELECT titled.id AS thread_id, NULL::bigint AS position,
+           ts_rank(to_tsvector('simple', lockstitch.search_words(titled.title)), query) AS score
+    FROM (SELECT t.id, t.title, query
+          FROM threads t, plainto_tsquery('simple', lockstitch.search_words(:text)) AS query
+          WHERE t.title IS NOT NULL AND to_tsvector('simple', lockstitch.search_words(t.title)) @@ query
+            AND t.project = :project
+          ORDER BY t.id DESC LIMIT :titles) AS titled
     UNION ALL
-    SELECT newest.thread_id, newest.position, ts_rank(text.words, query)
-    FROM newest JOIN text_search text ON text.thread_id = newest.thread_id AND text.position = newest.position,
-         plainto_tsquery('simple', lockstitch.search_words(:text)) AS query
+    SELECT newest.thread_id, newest.position, ts_rank(newest.words, query)
+    FROM newest, plainto_tsquery('simple', lockstitch.search_words(:text)) AS query
     UNION ALL
     SELECT recent.thread_id, recent.position, ts_rank(recent.words, query)
     FROM recent JOIN threads t ON t.id = recent.thread_id AND t.project = :project,

@@ -105,6 +105,12 @@ BATCH = 1000
 PAUSES = (0, 0, 0.01, 0.04)
 """Seconds before each check how far the log is complete. Most transactions end within a few milliseconds."""
 
+_MANY = 3 * RANKED
+"""Number of matches from which the texts are read from the newest one, because sorting all matches takes longer."""
+
+_TITLES = RANKED // 10
+"""Number of the newest matching titles that are ranked. Each of them is split into words again."""
+
 _WORD = re.compile(r"[^\W_]")
 
 
@@ -178,6 +184,7 @@ def mark_of(dialect: Dialect) -> Script[int]:
 def search(dialect: Dialect, project: str, text: str, limit: int, mark: int) -> Script[list[SearchHit]]:
     """Return the matches of a search. PostgreSQL splits the query into words in the same way as the indexed texts."""
     # A NUL cannot be sent, and no text contains one.
-    wanted = {"project": project, "text": text.replace("\x00", " "), "limit": limit, "mark": mark, "ranked": RANKED}
+    wanted = {"project": project, "text": text.replace("\x00", " "), "limit": limit, "mark": mark}
+    wanted |= {"ranked": RANKED, "many": _MANY, "titles": _TITLES}
     rows = yield dialect.statement("search", wanted)
     return [SearchHit(thread_id, position, score) for thread_id, position, score in rows]

@@ -1,3 +1,5 @@
+-- A search for a frequent word reads the newest texts.
+CREATE INDEX text_search_log ON text_search (log_id);
 -- Totals of past days for reports. A report stores them. A change of the runs or stitches of a day ends its settlement:
 -- then its totals are no longer used.
 CREATE TABLE settled_days (
