@@ -76,12 +76,13 @@ lint: $(STAMP)
 docs: $(STAMP) ## Build the documentation site into build/site; fail on broken links and undocumented names
 	$(BIN)/python -m tools.generate_cli_reference --check
 	$(BIN)/python -m tools.generate_record_reference --check
+	$(BIN)/python -m tools.generate_comparison --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 sync: $(STAMP) ## Generate src/lockstitch/sync from the async classes
 	$(BIN)/python tools/generate_sync.py
 
-bench: $(STAMP) ## Run the benchmarks; write build/bench.json; ARGS="--only lenses --stitches 1000000" lists the slowest queries
+bench: $(STAMP) ## Run the benchmarks; write build/bench.json; ARGS=--peers compares with other systems and writes README.md
 	$(BIN)/python -m benchmarks $(ARGS)
 
 crash: $(STAMP) ## Kill processes at every point and check the record

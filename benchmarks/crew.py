@@ -30,10 +30,10 @@ class Member:
     def pid(self) -> int:
         return self._process.pid
 
-    async def line(self) -> str:
+    async def line(self, patience: float = PATIENCE) -> str:
         if self._process.stdout is None:
             raise RuntimeError("the process has no stdout")
-        text = (await asyncio.wait_for(self._process.stdout.readline(), PATIENCE)).decode().strip()
+        text = (await asyncio.wait_for(self._process.stdout.readline(), patience)).decode().strip()
         if not text:
             raise RuntimeError("a process of this benchmark ended before it printed its result")
         return text

@@ -25,9 +25,14 @@ FLOOR_AIM = 0.5
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     rows = [await _row(places, backend, scale, steps) for steps in scale.lengths]
-    total, content, _ = await on_disk(places, backend, _talk, scale.turns)
-    rows.append(Row(f"bytes of {scale.turns} turns through agent.run", backend, total, "bytes", content, at_most(1.5)))
+    rows.append(await size_of_turns(places, backend, scale))
     return Measured(rows)
+
+
+async def size_of_turns(places: Places, backend: str, scale: Scale) -> Row:
+    """Return the row of the bytes on disk of a conversation, compared with those of its messages."""
+    total, content, _ = await on_disk(places, backend, _talk, scale.turns)
+    return Row(f"bytes of {scale.turns} turns through agent.run", backend, total, "bytes", content, at_most(1.5))
 
 
 async def _talk(store: Store, turns: int) -> int:

@@ -1,6 +1,6 @@
 """`Scale`: the sizes of all benchmarks, full or quick. The quick scale only checks that they work."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,9 @@ FULL = Scale(
     open_runs=200,
     runs_each=5,
 )
+
+COMPARISON = replace(FULL, rounds=5, kills=3)
+"""The scale of `--peers`. Peers are slower, so it has fewer rounds."""
 
 QUICK = Scale(
     rounds=1,

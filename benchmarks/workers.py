@@ -6,6 +6,7 @@ first claim, to the end of the last thread, both with the times in the database.
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,9 +20,9 @@ from benchmarks.counting import Commits
 from benchmarks.crew import Crew, crew
 from benchmarks.floors.plan import TEMPLATE
 from benchmarks.goals import APPENDS, agent
-from benchmarks.measure import take_turns
+from benchmarks.measure import Side, take_turns
 from benchmarks.places import SQL, Places, sqlite_path
-from benchmarks.report import Measured, Row, at_least, within
+from benchmarks.report import Aim, Measured, Row, at_least, within
 from benchmarks.scale import Scale
 from lockstitch import App, open_store
 from lockstitch.model import format_time, parse_time
@@ -40,24 +41,35 @@ _CLOCK = """SELECT (SELECT min(started_at) FROM workers WHERE started_at >= {mar
     (SELECT count(*) FROM threads WHERE status = 'completed')"""
 
 
+@dataclass(frozen=True)
+class PeerSide:
+    """A peer that takes turns with the workers."""
+
+    row: str
+    """Name of its row."""
+    side: Side
+    aim: Aim | None
+
+
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
-    return Measured([row for workers in scale.crews for row in await _rows(places, backend, scale, workers)])
+    return Measured([row for workers in scale.crews for row in await compare(places, backend, scale, workers)])
 
 
-async def _rows(places: Places, backend: str, scale: Scale, workers: int) -> list[Row]:
+async def compare(
+    places: Places, backend: str, scale: Scale, workers: int, peers: Sequence[PeerSide] = (), rounds: int = 5
+) -> list[Row]:
+    """Return the rows of this number of workers, compared with the baseline and with these peers."""
     at_once = AT_ONCE * workers
     async with AsyncExitStack() as stack:
-        raw = DrivenThreads(places, backend, scale.goals, await worker_crew(stack, workers, "raw", backend))
-        driven = DrivenThreads(places, backend, scale.goals, await worker_crew(stack, workers, "work", "goals"))
-        figures = await take_turns(min(scale.rounds, 5), raw.round, driven.round)
-    pairs = [(figure[0], figure[1]) for figure in figures]
-    name = f"{STEPS}-step threads, {workers} worker{'s' if workers > 1 else ''}"
-    threads = Row.compared(
-        f"{name}, compared with the baseline", backend, pairs, "threads/s", at_least(FLOOR_AIM), at_once
-    )
+        raw = _DrivenThreads(places, backend, scale.goals, await _crew(stack, workers, "raw", backend))
+        driven = _DrivenThreads(places, backend, scale.goals, await _crew(stack, workers, "work", "goals"))
+        sides = [driven.round, raw.round, *(peer.side for peer in peers)]
+        figures = await take_turns(min(scale.rounds, rounds), *sides)
+    pairs = [(figure[1], figure[0]) for figure in figures]
     appends = [(floor * APPENDS, value * APPENDS) for floor, value in pairs]
+    name = row_name(workers)
     return [
-        threads,
+        Row.compared(f"{name}, compared with the baseline", backend, pairs, "threads/s", at_least(FLOOR_AIM), at_once),
         Row.compared(f"{name}: appends", backend, appends, "appends/s", None, at_once),
         Row(
             f"{name}: commits a thread",
@@ -68,11 +80,21 @@ async def _rows(places: Places, backend: str, scale: Scale, workers: int) -> lis
             within(COMMITS_AIM),
             at_once,
         ),
+        *(
+            Row.compared(
+                peer.row, backend, [(figure[place], figure[0]) for figure in figures], "threads/s", peer.aim, at_once
+            )
+            for place, peer in enumerate(peers, start=2)
+        ),
     ]
 
 
+def row_name(workers: int) -> str:
+    return f"{STEPS}-step threads, {workers} worker{'s' if workers > 1 else ''}"
+
+
 @dataclass
-class DrivenThreads:
+class _DrivenThreads:
     """Processes that execute the threads of a new store, round by round: workers or the baseline."""
 
     places: Places
@@ -146,6 +168,5 @@ class _Database:
         return (ended - started).total_seconds()
 
 
-async def worker_crew(stack: AsyncExitStack, number: int, name: str, *arguments: str) -> Crew:
-    """Return processes of this kind, each of which executes `AT_ONCE` threads at once."""
+async def _crew(stack: AsyncExitStack, number: int, name: str, *arguments: str) -> Crew:
     return await stack.enter_async_context(crew(number, name, *arguments, str(AT_ONCE)))

@@ -1,11 +1,21 @@
 """The README: its code runs, its commands, figures and links exist."""
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.__main__ import GROUPS
+import pytest
+
+from benchmarks.__main__ import write_comparison
+from benchmarks.comparison import WORKS
+from benchmarks.places import SQL
+from benchmarks.report import Row
+from benchmarks.scale import FULL
+from benchmarks.workers import AT_ONCE, row_name
 from tests.cli.calling import Call
 from tests.docs.pages import ROOT, run_page
+from tools import generate_comparison
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -25,29 +35,66 @@ def test_finds_commands_and_links(call: Call) -> None:
         assert link.startswith("https://") or (ROOT / link).exists(), link
 
 
-SOURCES = (
-    ("0008-engine", "ratio of steps to LangGraph 1.2.20", slice(0, 2), "comparison"),
-    ("0010-worker", "5-step threads/s / LangGraph, DBOS", slice(0, 1), "comparison"),
-    ("0010-worker", "5-step threads/s / LangGraph, DBOS", slice(1, 2), "comparison"),
-    ("0010-worker", "next commit after kill -9 of a worker", slice(0, 1), "surviving"),
+EARLIER = (
+    ("0008-engine", "ratio of steps to LangGraph 1.2.20", slice(0, 2)),
+    ("0010-worker", "5-step threads/s / LangGraph, DBOS", slice(1, 2)),
+    ("0010-worker", "next commit after kill -9 of a worker", slice(0, 1)),
 )
-"""Of each row of figures: the decision and its row with the measured values, the quoted values, the benchmark."""
+"""Of each row of figures before the first run of the comparison: the decision, its row, the quoted values."""
+
+
+def test_figures_are_the_measured_ones() -> None:
+    if generate_comparison.RESULTS.exists():
+        assert generate_comparison.readme(json.loads(generate_comparison.RESULTS.read_text())) == README
+        return
+    figures = re.search(r"^\| figure .*?\n\n", README, re.MULTILINE | re.DOTALL)
+    assert figures is not None
+    for row, (decision, name, quoted) in zip(figures[0].strip().splitlines()[2:], EARLIER, strict=True):
+        text = (ROOT / f"docs/decisions/{decision}-measurements.md").read_text(encoding="utf-8")
+        measured = next(_cells(line) for line in text.splitlines() if line.startswith(f"| {name}"))
+        assert _cells(row)[1:] == [", ".join(measured[place].split(", ")[quoted]) for place in (1, 2)]
 
 
 def _cells(row: str) -> list[str]:
     return [cell.strip() for cell in row.strip("|").split("|")]
 
 
-def test_figures_are_the_measured_ones_and_name_their_benchmark() -> None:
-    figures = re.search(r"^\| figure .*?\n\n", README, re.MULTILINE | re.DOTALL)
-    assert figures is not None
-    rows = figures[0].strip().splitlines()[2:]
-    for row, (decision, name, quoted, benchmark) in zip(rows, SOURCES, strict=True):
-        text = (ROOT / f"docs/decisions/{decision}-measurements.md").read_text(encoding="utf-8")
-        measured = next(_cells(line) for line in text.splitlines() if line.startswith(f"| {name}"))
-        assert _cells(row)[1:] == [
-            ", ".join(measured[1].split(", ")[quoted]),
-            ", ".join(measured[2].split(", ")[quoted]),
-            f"`{benchmark}`",
-        ]
-        assert benchmark in GROUPS
+def test_comparison_replaces_the_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme, results = tmp_path / "README.md", tmp_path / "results.json"
+    readme.write_text(README, encoding="utf-8")
+    monkeypatch.setattr(generate_comparison, "README", readme)
+    monkeypatch.setattr(generate_comparison, "RESULTS", results)
+    rows = list(_measured_rows())
+    write_comparison(rows[1:], load=0.5)
+    assert "README.md is unchanged" in capsys.readouterr().out
+    assert readme.read_text(encoding="utf-8") == README
+    assert not results.exists()
+    write_comparison(rows, load=0.5)
+    text = readme.read_text(encoding="utf-8")
+    assert text == generate_comparison.readme(json.loads(results.read_text()))
+    before, after = README.split(generate_comparison.BEGIN)[0], README.split(generate_comparison.END)[1]
+    assert text.startswith(before)
+    assert text.endswith(after)
+    version = generate_comparison.versions()["LangGraph"]
+    assert f"| runs of 10 steps | LangGraph {version}, sync | 2.00 (1.00 to 3.00) | 2.00 (1.00 to 3.00) |" in text
+    assert "| processor time of a step, in runs of 10 and 100 steps | 3.00 ms, 3.00 ms | 3.00 ms, 3.00 ms |" in text
+
+
+def _measured_rows() -> Iterator[Row]:
+    """Return the rows that a complete run has. The median of three rounds is twice the baseline."""
+    pairs = [(3.0, 3.0), (1.0, 2.0), (1.0, 3.0)]
+    workers = row_name(2)
+    for backend in SQL:
+        for work in WORKS:
+            for peer in work.peers:
+                if backend in peer.backends:
+                    yield Row.compared(work.row_name(peer), backend, pairs, "threads/s", None, work.at_once)
+        name = "append" if backend == "sqlite" else "append, compared with one statement"
+        yield from (Row.compared(name, backend, pairs, "appends/s", None, number) for number in FULL.concurrencies)
+        yield Row.compared(f"{workers}, compared with the baseline", backend, pairs, "threads/s", None, 2 * AT_ONCE)
+        yield Row(f"{workers}: commits a thread", backend, 3.0, "commits", None, None, 2 * AT_ONCE)
+        yield Row(f"bytes of {FULL.turns} turns through agent.run", backend, 3.0, "bytes", 1.5)
+        yield from (Row(f"processor time of a step, {steps} steps", backend, 3.0, "ms") for steps in (10, 100))
+        yield Row("next commit after kill -9 of a worker, worst", backend, 3.0, "s")
