@@ -360,7 +360,7 @@ async def test_one_claim_fills_places_of_several_threads(postgres_url: str, monk
             await until(lambda: _listens(backend))
             gate.open.set()
             await until(lambda: _completed(store, 9))
-            # A thread that ends leaves its place free until the others have ended.
+            # A thread that ends leaves its place free until the other threads have ended.
             assert limits[:3] == [3, 3, 3]
         finally:
             working.cancel()
