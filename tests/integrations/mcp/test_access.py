@@ -1,5 +1,6 @@
 """Tokens, scopes and projects of the MCP server, and the purity of its output."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -71,7 +72,7 @@ async def test_token_needs_scope(store: Store) -> None:
         assert [audit.data["query"] for audit in audits] == ["SELECT 1 AS one"]
 
 
-def test_stdout_has_only_messages_of_the_protocol(story: Story) -> None:
+async def test_stdout_has_only_messages_of_the_protocol(story: Story) -> None:
     client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     lines: list[Any] = [
         {"id": 1, "method": "initialize", "params": client},
@@ -80,12 +81,27 @@ def test_stdout_has_only_messages_of_the_protocol(story: Story) -> None:
         {"id": 3, "method": "tools/call", "params": {"name": "sql", "arguments": {"query": "not SQL"}}},
         {"id": 4, "method": "unknown"},
     ]
-    sent = "".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines)
-    process = run(story.url, f"{sent}not JSON\n")
-    assert process.returncode == 0, process.stderr
-    received = [json.loads(line) for line in process.stdout.splitlines()]
+    received = await asyncio.to_thread(conversation, story.url, lines)
     assert {message["jsonrpc"] for message in received} == {"2.0"}
-    assert {1, 2, 3, 4} <= {message.get("id") for message in received}
+    assert {message.get("id") for message in received} >= {1, 2, 3, 4}
+
+
+def conversation(url: str, lines: list[Any]) -> list[Any]:
+    """Send lines to `lockstitch mcp`, and a line that is not JSON. Return all lines of stdout, parsed."""
+    received: list[Any] = []
+    with subprocess.Popen(command(url), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in lines:
+            process.stdin.write("not JSON\n" + json.dumps({"jsonrpc": "2.0", **line}) + "\n")
+            process.stdin.flush()
+            # The end of stdin cancels open calls, so wait for each answer.
+            while "id" in line and line["id"] not in [message.get("id") for message in received]:
+                received.append(json.loads(process.stdout.readline()))
+        process.stdin.close()
+        received += [json.loads(line) for line in process.stdout]
+    assert process.returncode == 0
+    return received
 
 
 def test_missing_store_and_server_are_errors(tmp_path: Path) -> None:
@@ -97,7 +113,10 @@ def test_missing_store_and_server_are_errors(tmp_path: Path) -> None:
     assert "http://127.0.0.1:1/mcp" in remote.stderr
 
 
-def run(url: str, sent: str = "") -> "subprocess.CompletedProcess[str]":
+def run(url: str) -> "subprocess.CompletedProcess[str]":
     """Run `lockstitch mcp` until stdin ends."""
-    command = [sys.executable, "-m", "lockstitch", "mcp", "--store", url]
-    return subprocess.run(command, check=False, input=sent, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command(url), check=False, input="", capture_output=True, text=True, timeout=120)
+
+
+def command(url: str) -> list[str]:
+    return [sys.executable, "-m", "lockstitch", "mcp", "--store", url]
