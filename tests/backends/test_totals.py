@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from lockstitch.model import FakeClock, new_id
+from lockstitch.backend import Find, Where
+from lockstitch.model import FakeClock, Stitch, new_id
 from lockstitch.model.statistics import StatsFilter
 from lockstitch.store import open_store
 from tests.integrations.importing import import_items, items_of
@@ -78,6 +79,13 @@ async def test_reports_stay_exact_after_every_kind_of_change(url: str) -> None:
             assert await settled_days(url) == days
         # A stitch is replaced.
         await store._backend.put([call.changed(name="other-1", model="other-1")])
+        assert await settled_days(url) == days
+        # A run without stitches is added.
+        await store._backend.put([late.changed(id=new_id(), sequence=90, turn=90)])
+        assert await settled_days(url) == days
+        # Stitches are deleted alone.
+        where = (Where("thread_id", "=", call.thread_id), Where("position", ">=", 1000), Where("position", "<=", 10**6))
+        assert await store._backend.delete(Find(Stitch, where)) > 60
         assert await settled_days(url) == days
         # Threads are deleted, with their runs and stitches.
         await store.delete(chat)
