@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from itertools import count
 from typing import Any
@@ -73,6 +74,8 @@ def in_fork(work: Callable[[], Coroutine[Any, Any, None]]) -> int:
         try:
             asyncio.run(work())
             code = 0
+        except Exception:
+            traceback.print_exc()
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)

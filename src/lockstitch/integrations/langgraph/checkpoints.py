@@ -158,6 +158,7 @@ class CheckpointLog:
         ]
         content = ormsgpack.packb([special, rows])
         problem = next((value for channel, value in writes if channel == ERROR), None)
+        # With the lock, the writes of a checkpoint are never stored before it.
         async with self._thread(thread_id) as state:
             row = Writes(
                 thread_id=state.head.id,
@@ -168,7 +169,7 @@ class CheckpointLog:
                 content=content,
             )
             if problem is None or ns or not self._record:
-                await self._store.commit(Transaction(records=[row]))
+                await self._store.table(Writes).put(row)
                 return
             for attempt in range(ATTEMPTS):
                 conversation = state.conversation or await Conversation.load(self._store, state.head)
@@ -176,7 +177,8 @@ class CheckpointLog:
                 if conversation.run is not None:
                     text = codec.error_text(problem) if isinstance(problem, BaseException) else str(problem)
                     update, conversation = conversation.failed(self._store, state.head, text.replace("\x00", ""))
-                if await self._commit(state, thread_id, Transaction([update], records=[row]), attempt):
+                transaction = Transaction([update], records=[row.changed(thread_id=state.head.id)])
+                if await self._commit(state, thread_id, transaction, attempt):
                     state.conversation = conversation
                     return
 

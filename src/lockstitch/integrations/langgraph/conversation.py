@@ -135,14 +135,20 @@ class _Plan:
         return self._head.position + len(self._update.entries) + 1
 
     def _record(self, messages: Sequence[BaseMessage]) -> None:
-        named = [(message.id or f"#{number}", message) for number, message in enumerate(messages)]
-        new = [(message_id, message) for message_id, message in named if not self._has(message_id, message)]
+        new: list[tuple[str, BaseMessage]] = []
+        known: list[int] = []
+        # A conversation may have thousands of messages, and each checkpoint has all of them.
+        for number, message in enumerate(messages):
+            message_id = message.id or f"#{number}"
+            recorded = self._messages.get(message_id)
+            if recorded is not None and recorded.is_same(message):
+                known.append(recorded.position)
+            else:
+                new.append((message_id, message))
         if self._step.is_input and self._run is not None and any(isinstance(item, HumanMessage) for _, item in new):
             # The caller has given up the open run.
             self._end_run("cancelled", "interrupted")
-        remaining = frozenset(
-            self._messages[message_id].position for message_id, message in named if self._has(message_id, message)
-        )
+        remaining = frozenset(known)
         if remaining != self._context:
             data: Json = {"applied": True, "reason": _ABOUT, "keep": _ranges(remaining), "replace": {}}
             self._append(Entry(type="compaction", data=data))
@@ -152,10 +158,6 @@ class _Plan:
             self._add(message_id, message)
             self._messages[message_id] = _Recorded(added[-1], _text(self._update.entries[-1].message))
         self._context = remaining.union(added)
-
-    def _has(self, message_id: str, message: BaseMessage) -> bool:
-        recorded = self._messages.get(message_id)
-        return recorded is not None and recorded.is_same(message)
 
     def _add(self, message_id: str, message: BaseMessage) -> None:
         about: Json = {_ABOUT: {"message_id": message_id, "checkpoint_id": self._step.checkpoint_id}}
