@@ -5,10 +5,10 @@ of the event loop. Other tasks, such as heartbeats and requests, would wait unti
 """
 
 import asyncio
+import threading
 import time
 from collections import deque
 from typing import Final
-from weakref import WeakKeyDictionary
 
 SECONDS: Final = 0.005
 """Time in one iteration of the event loop after which further runs wait for the next iteration."""
@@ -21,7 +21,7 @@ class _Turns:
     """The runs that wait for a later iteration of one event loop, in the order of their arrival."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._until: float | None = None
         """Time at which the turns of this iteration end. None: no run had a turn in this iteration."""
@@ -33,13 +33,13 @@ class _Turns:
             return None
         if not self._waiting and time.perf_counter() < self._until:
             return None
-        future: asyncio.Future[None] = self._loop.create_future()
+        future: asyncio.Future[None] = self.loop.create_future()
         self._waiting.append(future)
         return future
 
     def _start(self) -> None:
         self._until = time.perf_counter() + SECONDS
-        self._loop.call_soon(self._next)
+        self.loop.call_soon(self._next)
 
     def _next(self) -> None:
         """Let some runs continue in the next iteration, or end the turns if no run waits."""
@@ -54,7 +54,13 @@ class _Turns:
             self._start()
 
 
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
+class _OfThread(threading.local):
+    """The turns of the event loop that runs in this thread."""
+
+    turns: _Turns | None = None
+
+
+_of_thread = _OfThread()
 
 
 async def take_turn() -> None:
@@ -62,10 +68,9 @@ async def take_turn() -> None:
 
     A run takes a turn before it computes. Alone it never waits.
     """
-    loop = asyncio.get_running_loop()
-    turns = _turns.get(loop)
-    if turns is None:
-        turns = _turns[loop] = _Turns(loop)
+    loop, turns = asyncio.get_running_loop(), _of_thread.turns
+    if turns is None or turns.loop is not loop:
+        turns = _of_thread.turns = _Turns(loop)
     future = turns.take()
     if future is not None:
         await future
