@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lockstitch.backend import Find, Where
+from lockstitch.backends.sql import totals
 from lockstitch.model import FakeClock, Stitch, new_id
 from lockstitch.model.statistics import StatsFilter
 from lockstitch.store import open_store
@@ -121,3 +122,19 @@ async def test_spans_that_arrive_later_are_counted(url: str, name: str) -> None:
 def _earlier(span: Any) -> Any:
     """Return a span with a start on a day that can be settled."""
     return {**span, **{name: f"2026-03-01{span[name][10:]}" for name in ("start", "end") if span.get(name)}}
+
+
+async def test_report_stores_the_totals_of_many_days_in_parts(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(totals, "_BATCH_RUNS", 1)
+    monkeypatch.setattr(totals, "_SETTLE_SECONDS", 0.0)
+    clock = FakeClock(NOW - timedelta(days=9))
+    async with open_store(url, clock=clock) as store:
+        for day in range(4):
+            await turn(store, await store.create(), f"question {day}", "answer")
+            clock.advance(86_400)
+        backend: Any = store._backend
+        seen: list[int] = []
+        while (rows := await backend.usage(StatsFilter())) and len(backend._days._days) < 4:
+            assert rows[0].runs == 4
+            seen.append(len(backend._days._days))
+        assert seen[:3] == [1, 2, 3]

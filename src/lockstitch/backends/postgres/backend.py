@@ -218,8 +218,7 @@ class PostgresBackend:
             return
         with suppress(StoreError):
             if await self._read_each(totals.days_to_settle(self._dialect)):
-                while await self._pool.transact(lambda: reports.settle(self._dialect)):
-                    pass
+                await self._days.store(lambda: self._pool.transact(lambda: reports.settle(self._dialect)))
 
     async def list_runs(self, stats_filter: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
         return await self._read(lambda: reports.runs(self._dialect, stats_filter, order, limit))

@@ -371,8 +371,9 @@ WHERE s.type {types} AND {filters}
 GROUP BY {day}, t.project, r.agent, r.status, r.model, {called}, s.duration_ms;
 
 -- name: days_of_runs
--- The days of these runs, with the number of open native runs.
-SELECT {day}, {sum}(CASE WHEN r.source = 'native' AND r.status IN ('pending', 'running', 'waiting') THEN 1 ELSE 0 END)
+-- The days of these runs, with the number of open native runs and of all runs.
+SELECT {day}, {sum}(CASE WHEN r.source = 'native' AND r.status IN ('pending', 'running', 'waiting') THEN 1 ELSE 0 END),
+       count(*)
 FROM runs r WHERE {filters} GROUP BY {day};
 
 -- name: days_forget_usage

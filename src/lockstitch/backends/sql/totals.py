@@ -9,7 +9,7 @@ if they differ, a day changed in between, and it starts again.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -37,6 +37,10 @@ CALLED: Final = {
 
 _BATCH: Final = 31
 """Number of days whose totals are computed in one transaction."""
+_BATCH_RUNS: Final = 500
+"""Number of runs above which a transaction computes the totals of one day only. On SQLite it blocks other writers."""
+_SETTLE_SECONDS: Final = 0.5
+"""Seconds after which a report stores no more totals. The next report continues."""
 _MOST_PERIODS: Final = 50
 """Number of periods between settled days above which a report reads all runs."""
 _LONGEST: Final = 4_000
@@ -82,6 +86,14 @@ class SettledDays:
         if is_due:
             self._next_look = now + _LOOK_SECONDS
         return is_due
+
+    async def store(self, settle_next: Callable[[], Awaitable[bool]]) -> None:
+        """Store missing totals for a short time. `settle_next` stores those of the next days, see `settle`."""
+        started = time.monotonic()
+        while await settle_next():
+            if time.monotonic() - started >= _SETTLE_SECONDS:
+                self._next_look = 0.0
+                return
 
     def report(
         self,
@@ -133,13 +145,15 @@ def settled_within(dialect: Dialect, stats_filter: StatsFilter) -> tuple[str, di
     }
 
 
-def days_to_settle(dialect: Dialect) -> Script[list[str]]:
-    """Return the days that can be settled, in order. Each statement can have its own snapshot."""
+def days_to_settle(dialect: Dialect) -> Script[dict[str, int]]:
+    """Return the number of runs of each day that can be settled, in order. Each statement can have its own snapshot."""
     limit = _start((yield dialect.statement("days_limit", {}))[0][0])
     known = [day for day, _ in (yield from _settled(dialect))]
     condition, parameters = within(dialect, _between(known, None, limit)[:_MOST_PERIODS])
     rows = yield dialect.statement("days_of_runs", parameters, filters=condition)
-    return _missing({day: int(open_runs) for day, open_runs in rows}, known, limit)
+    runs = {day: int(number) for day, _, number in rows}
+    missing = _missing({day: int(open_runs) for day, open_runs, _ in rows}, known, limit)
+    return {day: runs.get(day, 0) for day in missing}
 
 
 def settle(dialect: Dialect, usage: Callable[[StatsFilter, Sequence[Period]], Script[None]]) -> Script[bool]:
@@ -151,7 +165,7 @@ def settle(dialect: Dialect, usage: Callable[[StatsFilter, Sequence[Period]], Sc
         # Another process settles days.
         return False
     missing = yield from days_to_settle(dialect)
-    days = missing[:_BATCH]
+    days = _next_batch(missing)
     if not days:
         return False
     marks, named = dialect.among(days, "day", ColumnKind.TEXT)
@@ -167,6 +181,18 @@ def settle(dialect: Dialect, usage: Callable[[StatsFilter, Sequence[Period]], Sc
         parts = {"called": called, "failed": failed, "types": types, "calls": calls, "filters": condition}
         yield dialect.statement("call_totals_add", {"kind": kind, **parameters}, **parts)
     return len(missing) > len(days)
+
+
+def _next_batch(missing: dict[str, int]) -> list[str]:
+    """Return the first days, as many as one transaction computes."""
+    days: list[str] = []
+    runs = 0
+    for day, number in missing.items():
+        runs += number
+        if days and (len(days) == _BATCH or runs > _BATCH_RUNS):
+            break
+        days.append(day)
+    return days
 
 
 def unsettle(dialect: Dialect, records: Iterable[Record]) -> Script[None]:

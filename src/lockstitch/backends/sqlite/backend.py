@@ -209,8 +209,7 @@ class SqliteBackend:
             return
         with suppress(StoreError):
             if await self._reader.run(lambda: totals.days_to_settle(self._dialect)):
-                while await self._write(lambda: reports.settle(self._dialect)):
-                    pass
+                await self._days.store(lambda: self._write(lambda: reports.settle(self._dialect)))
 
     async def list_runs(self, stats_filter: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
         return await self._reader.run(lambda: reports.runs(self._dialect, stats_filter, order, limit))
