@@ -40,7 +40,7 @@ _BATCH: Final = 31
 _BATCH_RUNS: Final = 500
 """Number of runs above which a transaction computes the totals of one day only. On SQLite it blocks other writers."""
 _SETTLE_SECONDS: Final = 0.5
-"""Seconds after which a report stores no more totals. The next report continues."""
+"""Seconds after which a report stops storing totals. The next report continues."""
 _MOST_PERIODS: Final = 50
 """Number of periods between settled days above which a report reads all runs."""
 _LONGEST: Final = 4_000
