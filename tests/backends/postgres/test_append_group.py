@@ -7,6 +7,7 @@ import pytest
 
 from lockstitch.backend import Find, Receipt, Where
 from lockstitch.backends.postgres.backend import PostgresBackend
+from lockstitch.backends.postgres.connection import LARGE
 from lockstitch.errors import Conflict, OutcomeUnknown, Refused
 from lockstitch.model import Entry, Stitch, SystemClock, Thread, new_id
 from tests.backends.postgres.until import until
@@ -42,6 +43,21 @@ async def test_concurrent_appends_share_transactions(postgres: PostgresBackend, 
     # The first one is sent at once, alone.
     assert len(transactions) == 2
     assert len(await postgres.find(Find(Stitch, (Where("position", "=", 1),)))) == NUMBER
+
+
+async def test_large_groups_are_divided(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
+    threads = [await created(postgres) for _ in range(9)]
+    outcomes = await together(postgres, threads, [said("x" * (LARGE // 3)) for _ in threads])
+    assert not [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert await positions(postgres, threads) == [1] * 9
+    # One alone, and eight in pairs.
+    transactions = admin.execute("SELECT DISTINCT xmin::text FROM lockstitch.stitches").fetchall()
+    assert len(transactions) == 5
+    outcomes = await together(
+        postgres, [await head_of(postgres, thread) for thread in threads[:3]], [said("x" * LARGE) for _ in range(3)]
+    )
+    assert not [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert await positions(postgres, threads[:3]) == [2] * 3
 
 
 async def test_only_the_failing_append_of_a_group_fails(postgres: PostgresBackend) -> None:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from lockstitch.backends.postgres.connection import TooLarge
 from lockstitch.backends.postgres.libpq import CANCEL
 from lockstitch.backends.postgres.pool import Pool
 from lockstitch.backends.sql.queries import Script, Statement
@@ -28,8 +29,8 @@ AT_ONCE: Final = 8
 LONGEST_WAIT: Final = 0.05
 """Seconds after which waiting appends are always sent, so that a slow group delays other appends no longer."""
 
-MANY: Final = 50
-"""Maximum number of appends in a group."""
+MANY: Final = 20
+"""Maximum number of appends in a group. A group with too many bytes is divided."""
 
 _SETUP: Final = Statement(
     "SELECT set_config('lock_timeout', '100ms', true), set_config('plan_cache_mode', 'force_generic_plan', true)", ()
@@ -130,7 +131,7 @@ class AppendGroup:
         """Send the waiting appends, unless enough are in flight."""
         self._scheduled = False
         while self._waiting and self._in_flight < AT_ONCE:
-            self._start_group()
+            self._start_group(self._next_group())
         if self._waiting and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LONGEST_WAIT, self._send_late)
         elif self._timer is not None and not self._waiting:
@@ -141,10 +142,12 @@ class AppendGroup:
         """Send the waiting appends although many are in flight, because those take long."""
         self._timer = None
         while self._waiting:
-            self._start_group()
+            self._start_group(self._next_group())
 
-    def _start_group(self) -> None:
-        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MANY))]
+    def _next_group(self) -> list[_Append]:
+        return [self._waiting.popleft() for _ in range(min(len(self._waiting), MANY))]
+
+    def _start_group(self, group: list[_Append]) -> None:
         if len(group) == 1:
             self._leave_to_caller(group[0])
             return
@@ -157,6 +160,7 @@ class AppendGroup:
 
     def _leave_to_caller(self, append: _Append) -> None:
         """Let the caller of an append send it alone, unless the caller was cancelled."""
+        append.in_flight = False
         if not append.outcome.done():
             self._in_flight += 1
             append.outcome.set_result(_ALONE)
@@ -173,13 +177,23 @@ class AppendGroup:
             if len(wanted) < 2 or not await self._together(wanted):
                 for append in wanted:
                     self._leave_to_caller(append)
+        except TooLarge:
+            wanted = [append for append in group if not append.outcome.done()]
+            group = [append for append in group if append.outcome.done()]
+            middle = (len(wanted) + 1) // 2
+            for part in (wanted[:middle], wanted[middle:]):
+                if part:
+                    self._start_group(part)
         finally:
             self._end()
             for append in group:
                 append.end()
 
     async def _together(self, group: list[_Append]) -> bool:
-        """Write a group as one transaction. Return False if nothing was written, so that each must be sent alone."""
+        """Write a group as one transaction. Return False if nothing was written, so that each must be sent alone.
+
+        Raises `TooLarge` if the group must be divided.
+        """
         try:
             scripts = [append.script() for append in group]
             statements = [_SETUP, *(next(script) for script in scripts)]
@@ -188,6 +202,8 @@ class AppendGroup:
             for append in group:
                 append.fail(OutcomeUnknown(str(exc)))
             return True
+        except TooLarge:
+            raise
         except Exception:  # any error: the one that causes it gets it when it is sent alone
             return False
         for append, script, rows in zip(group, scripts, results, strict=True):
