@@ -77,8 +77,9 @@ async def test_closes_when_the_body_raises(store_url: str) -> None:
 
 @pytest.mark.req("S0-005")
 def test_methods_that_use_the_store_are_coroutines() -> None:
-    # Methods that return new records, streams, `async with`, tables, and the view of another project.
+    # Methods that return new records, streams, `async with`, tables, and views of a project or a namespace.
     plain = {"new_thread", "new_run", "new_delivery", "watch", "changes", "lens", "table", "in_project"}
+    plain |= {"in_namespace", "full_key", "key_in_namespace"}
     methods = {name for name, member in inspect.getmembers(Store, inspect.isfunction) if not name.startswith("_")}
 
     assert {name for name in methods if not inspect.iscoroutinefunction(getattr(Store, name))} == plain
