@@ -132,7 +132,7 @@ class WorkerLoop:
         """True if a claim will probably find threads: the store reported work, or the last claim may have left some."""
         self._urgent = False
         """True if the next claim must not wait for further places."""
-        self._claimed_at = -math.inf
+        self._claim_started_at = self._claimed_at = -math.inf
         self._ready_at: float | None = None
         """Time at which the next thread is ready, on the monotonic clock, by the last answer of the store."""
         self._ready_read_at = -math.inf
@@ -191,6 +191,7 @@ class WorkerLoop:
         """Claim threads for the free places and start to execute them."""
         # Reset first: a report that arrives during the claim must not be lost.
         self._work_reported = self._urgent = False
+        self._claim_started_at = time.monotonic()
         claimed = await self._claimer.claim()
         self._claimed_at = time.monotonic()
         for head in claimed:
@@ -314,6 +315,10 @@ class WorkerLoop:
         if time.monotonic() - self._ready_read_at > self._poll / 4:
             with suppress(LockstitchError):
                 await self._read_ready()
+        if self._ready_at is not None and self._claim_started_at < self._ready_at < self._ready_read_at:
+            # A thread became ready after the last claim had looked.
+            self._work_reported = True
+            return
         now = time.monotonic()
         again_at = now + self._poll * random.uniform(0.75, 1.25)
         # A thread that is ready already was not claimed: another worker claims it, or there is no place for it.

@@ -176,11 +176,12 @@ async def test_completes_two_levels_in_parallel(store: Store):
         assert len(await results(store, parent_thread)) == 3
     for parent_thread in everybody[:2]:
         chain = of_type(await store.stitches(parent_thread), *CHAIN_TYPES)
-        assert [stitch.type for stitch in chain] == [
-            *("llm_call", *["tool_call"] * 3, *["thread_result"] * 3),
-            "llm_call",
-        ], "every call of a response is answered before the next request"
-        assert [(stitch.name, stitch.call_index) for stitch in chain[1:4]] == [("create_thread", n) for n in range(3)]
+        types = [stitch.type for stitch in chain]
+        # A child may end before its parent has created the next one.
+        assert (types[:2], types[-1]) == (["llm_call", "tool_call"], "llm_call")
+        assert sorted(types[2:-1]) == [*["thread_result"] * 3, *["tool_call"] * 2], "answered before the next request"
+        created = [(stitch.name, stitch.call_index) for stitch in chain if stitch.type == "tool_call"]
+        assert created == [("create_thread", n) for n in range(3)]
         assert chain[0].previous_id is None
         assert parent_thread.goal is not None
         assert (await store.request(chain[0].id))["messages"] == [user(parent_thread.goal)], "from the goal"

@@ -313,6 +313,30 @@ async def test_wakes_thread_when_timer_ends(store: Store):
         await asyncio.wait([working])
 
 
+async def test_thread_that_becomes_ready_after_a_claim_is_claimed_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = store.clock.now() + timedelta(seconds=0.5)
+    goal = await store.start("lead", goal="g", at=later)
+    worker = WorkerLoop(App([agent("lead", "ok")]), store, poll=240.0)
+    claim = worker._claimer.claim
+
+    async def slow_claim() -> Any:
+        claimed = await claim()
+        await asyncio.sleep((later - store.clock.now()).total_seconds() + 0.01)
+        return claimed
+
+    monkeypatch.setattr(worker._claimer, "claim", slow_claim)
+    # No hint of the store wakes the worker.
+    monkeypatch.setattr(worker, "_watch_store", asyncio.Event().wait)
+    working = asyncio.create_task(worker.run())
+    try:
+        assert (await until(lambda: _ended(store, goal))).status == "completed"
+    finally:
+        working.cancel()
+        await asyncio.wait([working])
+
+
 async def _ended(store: Store, head: Any) -> Any:
     thread = await store.thread(head)
     return thread if thread.ended else None

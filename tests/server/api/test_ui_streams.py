@@ -130,8 +130,12 @@ async def test_ag_ui_runs_repeats_and_resumes(store: Store, http: httpx2.AsyncCl
     paused = await ag_ui(http, "payer", asked)
     assert (paused[0]["type"], paused[0]["runId"], paused[0]["threadId"]) == ("RUN_STARTED", "r1", "chat")
     (interrupt,) = paused[-1]["outcome"]["interrupts"]
-    still = await http.post("/api/agents/payer/ag-ui", json={"threadId": "chat", "runId": "r", "messages": [asked]})
-    assert still.status_code == 409
+    shown_again = await ag_ui(http, "payer", asked)
+    assert [item["type"] for item in shown_again[:2]] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
+    assert shown_again[-1] == paused[-1]
+    other = {"id": "u2", "role": "user", "content": "Pay more"}
+    refused = await http.post("/api/agents/payer/ag-ui", json={"threadId": "chat", "runId": "r", "messages": [other]})
+    assert refused.status_code == 409
 
     reply = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
     rest = await ag_ui(http, "payer", asked, resume=[reply])

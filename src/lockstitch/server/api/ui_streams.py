@@ -140,7 +140,9 @@ async def ag_ui(caller: Writer, name: AgentName, body: AGUIRequest) -> Streaming
     later = body.messages[users[-1] + 1 :] if users else body.messages
     replies = ag_ui_replies(later, body.resume)
     formatter = AGUIFormatter(detail=True, run_id=body.runId, thread_id=body.threadId)
-    if replies.approvals or (head is not None and head.status == "waiting" and person_waits(head.waits)):
+    waits = head is not None and head.status == "waiting" and bool(person_waits(head.waits))
+    repeated = waits and bool(users) and await _is_last_message(caller, head, body.messages[users[-1]].get("id"))
+    if replies.approvals or (waits and (replies.results or not repeated)):
         head, after = await _replied(caller, head, replies)
         formatter.skip(replies.results)
         return _ag_ui_stream(frames(caller, formatter, head, after))
@@ -206,6 +208,15 @@ async def _replied(caller: Caller, head: Thread | None, replies: Replies) -> tup
     add_log_fields(thread=head.id, run=run.id)
     pauses = [stitch.position for stitch in await caller.store.log(run.id) if stitch.type == "run_paused"]
     return head, pauses[-1] if pauses else run.first_position - 1
+
+
+async def _is_last_message(caller: Caller, head: Thread, message_id: Any) -> bool:
+    """True if the last run of a thread answers the message with this id."""
+    run = await caller.store.execution.last_run(head)
+    if run is None or not run.input_position or message_id is None:
+        return False
+    stitches = await caller.store.stitches(head, run.input_position, run.input_position)
+    return any(stitch.data.get("message_id") == message_id for stitch in stitches)
 
 
 async def _last_run(caller: Caller, head: Thread) -> Run:
