@@ -175,6 +175,7 @@ async def test_chat_with_the_form_of_a_uuid_keeps_its_id(store: Store, http: htt
         ("echo", {"id": "c", "messages": []}, 422),
         ("echo", {"id": "c", "messages": [{"role": "user", "parts": []}]}, 422),
         ("echo", {"id": "c", "messages": [{"role": "user", "parts": "text"}]}, 422),
+        ("echo", {"id": "c", "messages": [{**user("Be brief", "s"), "role": "system"}]}, 422),
         ("echo", {"id": "c", "messages": [{"role": "assistant", "parts": []}]}, 404),
         ("echo", {"id": "c\u0000", "messages": [user("Hi", "u")]}, 422),
         ("echo", {"id": "c", "messages": [user("Hi", "u" * 5000)]}, 422),

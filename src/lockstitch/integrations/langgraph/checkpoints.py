@@ -15,15 +15,15 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import ERROR
 
 from lockstitch.errors import Conflict, NotFound, ThreadEnded, ThreadHeld
-from lockstitch.integrations.langgraph.conversation import Conversation, Step
-from lockstitch.integrations.langgraph.deltas import LatestValue, Place, encode
-from lockstitch.integrations.langgraph.reading import (
+from lockstitch.integrations.langgraph.checkpoint_reader import (
     CheckpointReader,
     ThreadState,
     as_written,
     matches_rest,
     split_filter,
 )
+from lockstitch.integrations.langgraph.conversation import Conversation, Step
+from lockstitch.integrations.langgraph.deltas import LatestValue, Place, encode
 from lockstitch.integrations.langgraph.records import EXTENSION, ChannelValue, Checkpoint, Successor, Writes
 from lockstitch.model import Entry, codec, new_id
 from lockstitch.store import Condition, Store, ThreadUpdate, Transaction, Where

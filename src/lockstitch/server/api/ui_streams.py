@@ -88,6 +88,8 @@ async def ai_sdk(caller: Writer, name: AgentName, body: AISDKRequest) -> Streami
         head, after = await _replied(caller, head, ai_sdk_replies(last))
         started = Event("started", head.id, (await _last_run(caller, head)).id, agent.name)
         return _ai_sdk_stream(_prefixed(started, caller, head, after))
+    if last.get("role") != "user":
+        raise Problem(422, "Refused", "The last message is neither one of the user nor one of the assistant.")
     message = as_message(_content(ai_sdk_content(last)))
     regenerated = body.trigger == "regenerate-message"
     if head is not None and (regenerated or (body.messageId is not None and body.messageId == last.get("id"))):
