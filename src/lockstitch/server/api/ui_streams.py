@@ -143,7 +143,12 @@ async def ag_ui(caller: Writer, name: AgentName, body: AGUIRequest) -> Streaming
     replies = ag_ui_replies(later, body.resume)
     formatter = AGUIFormatter(detail=True, run_id=body.runId, thread_id=body.threadId)
     waits = head is not None and head.status == "waiting" and bool(person_waits(head.waits))
-    repeated = waits and bool(users) and await _is_last_message(caller, head, body.messages[users[-1]].get("id"))
+    repeated = (
+        head is not None
+        and waits
+        and bool(users)
+        and await _is_last_message(caller, head, body.messages[users[-1]].get("id"))
+    )
     if replies.approvals or (waits and (replies.results or not repeated)):
         head, after = await _replied(caller, head, replies)
         formatter.skip(replies.results)
