@@ -35,28 +35,8 @@ def test_finds_commands_and_links(call: Call) -> None:
         assert link.startswith("https://") or (ROOT / link).exists(), link
 
 
-EARLIER = (
-    ("0008-engine", "ratio of steps to LangGraph 1.2.20", slice(0, 2)),
-    ("0010-worker", "5-step threads/s / LangGraph, DBOS", slice(1, 2)),
-    ("0010-worker", "next commit after kill -9 of a worker", slice(0, 1)),
-)
-"""Of each row of figures before the first run of the comparison: the decision, its row, the quoted values."""
-
-
 def test_figures_are_the_measured_ones() -> None:
-    if generate_comparison.RESULTS.exists():
-        assert generate_comparison.readme(json.loads(generate_comparison.RESULTS.read_text())) == README
-        return
-    figures = re.search(r"^\| figure .*?\n\n", README, re.MULTILINE | re.DOTALL)
-    assert figures is not None
-    for row, (decision, name, quoted) in zip(figures[0].strip().splitlines()[2:], EARLIER, strict=True):
-        text = (ROOT / f"docs/decisions/{decision}-measurements.md").read_text(encoding="utf-8")
-        measured = next(_cells(line) for line in text.splitlines() if line.startswith(f"| {name}"))
-        assert _cells(row)[1:] == [", ".join(measured[place].split(", ")[quoted]) for place in (1, 2)]
-
-
-def _cells(row: str) -> list[str]:
-    return [cell.strip() for cell in row.strip("|").split("|")]
+    assert generate_comparison.readme(json.loads(generate_comparison.RESULTS.read_text())) == README
 
 
 def test_comparison_replaces_the_figures(
