@@ -80,6 +80,15 @@ async def test_too_large_body_is_rejected(store: Store) -> None:
         assert untold.status_code == 413
 
 
+@pytest.mark.parametrize("path", ["/", "/stats", "/api/threads", "/static/style.css", "/api/events"])
+async def test_head_has_the_headers_of_get_and_no_body(http: httpx2.AsyncClient, path: str) -> None:
+    answer = await http.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+    async with http.stream("GET", path) as expected:
+        assert answer.headers["content-type"] == expected.headers["content-type"]
+    assert (await http.head("/threads/nobody")).status_code == 404
+
+
 async def test_every_response_has_security_headers(http: httpx2.AsyncClient) -> None:
     for path in ("/healthz", "/api/threads/x", "/nowhere", "/static/style.css"):
         headers = (await http.get(path)).headers

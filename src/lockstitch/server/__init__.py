@@ -22,9 +22,10 @@ try:
     from lockstitch.server.app import create_app, router
     from lockstitch.server.auth import Admin, Caller, FormWriter, Reader, Writer, plugin_of
     from lockstitch.server.extensions import HasServerExtension, NavLink, ServerExtension
-    from lockstitch.server.pages.common.content import CONTENT_LIMIT, MarkdownBlock, MarkdownInline, markdown_blocks
+    from lockstitch.server.pages.common.content import CONTENT_LIMIT
     from lockstitch.server.pages.common.format import day_and_time
     from lockstitch.server.pages.common.forms import FormId, message_id_of
+    from lockstitch.server.pages.common.markdown import MarkdownBlock, MarkdownInline, markdown_blocks
     from lockstitch.server.pages.common.open_calls import load_open_calls
     from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to, render_page
     from lockstitch.server.problems import Problem

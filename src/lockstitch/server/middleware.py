@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 from urllib.parse import urlsplit
 
+import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -173,10 +174,17 @@ class RequestGuard:
         body: dict[str, Any] = {}
         token = about.set(body)
         began = time.monotonic()
-        status = 0
+        method, status = scope["method"], 0
+        if method == "HEAD":
+            # Routes answer GET. The response to HEAD has the same headers and no body.
+            scope = {**scope, "method": "GET"}
 
         async def leave(message: Message) -> None:
             nonlocal status
+            if method == "HEAD" and message["type"] == "http.response.body":
+                if message.get("more_body"):
+                    running.cancel()
+                return
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
@@ -185,18 +193,21 @@ class RequestGuard:
                 headers.setdefault("Cache-Control", "no-store")
                 headers["X-Request-Id"] = request_id
             await send(message)
+            if method == "HEAD":
+                await send({"type": "http.response.body", "body": b""})
 
         try:
             problem = self._wrong(scope)
-            if problem is not None:
-                await answer(Request(scope), problem)(scope, receive, leave)
-            else:
-                await self._app(scope, self._measured(scope, receive), leave)
+            with anyio.CancelScope() as running:
+                if problem is not None:
+                    await answer(Request(scope), problem)(scope, receive, leave)
+                else:
+                    await self._app(scope, self._measured(scope, receive), leave)
         finally:
             about.reset(token)
             seconds = time.monotonic() - began
-            self._figures.count(scope["method"], getattr(scope.get("route"), "path", None), status, seconds)
-            line = {"method": scope["method"], "path": scope["path"], "status": status, "ms": round(seconds * 1000, 1)}
+            self._figures.count(method, getattr(scope.get("route"), "path", None), status, seconds)
+            line = {"method": method, "path": scope["path"], "status": status, "ms": round(seconds * 1000, 1)}
             _log.info("request", extra=fields(**line, request=request_id, **body))
 
     def _wrong(self, scope: Scope) -> Problem | None:

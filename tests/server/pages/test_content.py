@@ -4,12 +4,13 @@ import re
 from collections.abc import Callable
 
 import pytest
+from jinja2 import Environment, PackageLoader
 
-from lockstitch.server.pages.common import content
-from lockstitch.server.pages.common.content import markdown_blocks
+from lockstitch.server.pages.common import markdown
+from lockstitch.server.pages.common.markdown import markdown_blocks
 from tests.work import assert_linear, lines, steps
 
-PATTERNS = {name: value for name, value in vars(content).items() if isinstance(value, re.Pattern)}
+PATTERNS = {name: value for name, value in vars(markdown).items() if isinstance(value, re.Pattern)}
 
 TEXTS: dict[str, Callable[[int], str]] = {
     "heading of marks": lambda n: "# " + "#" * n + "x",
@@ -58,18 +59,41 @@ def test_blocks_are_read_once(text: str) -> None:
     assert_linear(lambda size: lines(lambda: markdown_blocks(text * size)))
 
 
+def rendered(text: str) -> str:
+    """Return the HTML that a page shows for a Markdown text."""
+    environment = Environment(
+        loader=PackageLoader("lockstitch.server", "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    html = str(environment.get_template("markdown.html").module.text(markdown_blocks(text)))  # pyright: ignore[reportAttributeAccessIssue]
+    return html.removeprefix('<div class="say">').removesuffix("</div>")
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "html"),
     [
-        ("# Title", "Title"),
-        ("## Title ##", "Title"),
-        ("# Title#", "Title"),
-        ("#   a # b  ###", "a # b"),
-        ("# a # #", "a #"),
-        ("# #", ""),
-        ("   ###### deep", "deep"),
+        ("# Title\ntext", '<p class="strong">Title</p><p>text</p>'),
+        ("a\nb\n\nc", "<p>a\nb</p><p>c</p>"),
+        ("- a\n  - b\n    1. c\n- d", '<ul><li>a<ul><li>b<ol start="1"><li>c</li></ol></li></ul></li><li>d</li></ul>'),
+        ("7. a\n\n   b\n8. c", '<ol start="7"><li>a<p>b</p></li><li>c</li></ol>'),
+        ("> a\n> > b", "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote>"),
+        (
+            "| a | b |\n|---|:-:|\n| *1* | <i> |",
+            '<div class="scroll"><table><thead><tr><th>a</th><th>b</th></tr></thead>'
+            "<tbody><tr><td><em>1</em></td><td>&lt;i&gt;</td></tr></tbody></table></div>",
+        ),
+        ("~~a~~ **b** `<c>`\n\n---", "<p><s>a</s> <b>b</b> <code>&lt;c&gt;</code></p><hr>"),
+        ("```py\n<x>\n```", '<pre class="code"><code>&lt;x&gt;</code></pre>'),
+        (
+            "![chart](https://a.example/c.png) (https://b.example/x).",
+            '<p><a href="https://a.example/c.png" rel="noopener noreferrer nofollow">chart</a> '
+            '(<a href="https://b.example/x" rel="noopener noreferrer nofollow">https://b.example/x</a>).</p>',
+        ),
+        ("<script>alert(1)</script>", "<p>&lt;script&gt;alert(1)&lt;/script&gt;</p>"),
+        (
+            '[a](https://a.example/"onclick="x)',
+            '<p><a href="https://a.example/%22onclick=%22x" rel="noopener noreferrer nofollow">a</a></p>',
+        ),
     ],
 )
-def test_heading_loses_its_closing_marks(text: str, said: str) -> None:
-    (block,) = markdown_blocks(text)
-    assert (block.kind, "".join(text for _, text, _ in block.items[0])) == ("h", said)
+def test_page_shows_markdown_as_escaped_html(text: str, html: str) -> None:
+    assert rendered(text) == html

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
@@ -199,6 +200,7 @@ async def test_sql_page_works_in_a_browser(talked: Store, url: str, page: Page) 
     await field.fill(f"SELECT 10 AS n, '{HOSTILE.replace(chr(39), chr(39) * 2)}' AS said UNION ALL SELECT 9, NULL")
     await page.keyboard.press("Control+Enter")
     await expect(rows).to_have_count(2)
+    assert parse_qs(urlsplit(page.url).query) == {"lens": ["langsmith"], "q": [await field.input_value()]}
     await expect(page.get_by_role("cell", name=HOSTILE)).to_have_count(1)
     assert await page.locator("#result img").count() == 0
     assert await page.locator(".editor pre img").count() == 0

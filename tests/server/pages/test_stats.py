@@ -173,6 +173,13 @@ async def test_charts_work_in_a_browser(busy: Store, page: Page) -> None:
         await plot.focus()
         await page.keyboard.press("End")
         await expect(plot.locator(".tip")).to_contain_text("10 Mar")
+        line, tip = (
+            await page.locator("#panel-cost .u-cursor-x").bounding_box(),
+            await plot.locator(".tip").bounding_box(),
+        )
+        assert line is not None
+        assert tip is not None
+        assert 0 <= line["x"] - (tip["x"] + tip["width"]) < 30, "the tooltip ends beside the cursor"
         crosshair = page.locator("#panel-tokens .u-cursor-x")
         assert await crosshair.evaluate("line => line.style.transform !== '' || line.getBoundingClientRect().x > 0")
         await page.keyboard.press("Enter")

@@ -1,16 +1,16 @@
 """Markdown and JSON on pages become text nodes only."""
 
-from lockstitch.server.pages.common import content
 from lockstitch.server.pages.common.content import json_tokens
+from lockstitch.server.pages.common.markdown import markdown_blocks
 
 
 def test_markdown_links_only_to_http():
     text = "[a](javascript:alert(1)) [b](https://b.example) **x** <b>y</b>\n\n1. one\n2. two\n\n```\n<i>\n```"
-    blocks = content.markdown_blocks(text)
-    links = [href for block in blocks for item in block.items for kind, _, href in item if kind == "link"]
+    blocks = markdown_blocks(text)
+    links = [href for block in blocks for kind, _, href in block.all_inlines() if kind == "link"]
     assert links == ["https://b.example"]
     assert [block.kind for block in blocks] == ["p", "ol", "pre"]
-    assert "".join(part for _, part, _ in blocks[0].items[0]).count("<b>y</b>") == 1
+    assert "".join(part for _, part, _ in blocks[0].inlines).count("<b>y</b>") == 1
 
 
 def test_json_pieces_contain_the_whole_value():

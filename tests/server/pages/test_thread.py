@@ -1,12 +1,15 @@
 """The thread page: conversation, all actions, live updates, keyboard, and stored content as text."""
 
+import asyncio
 import re
 from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from lockstitch.agents import Agent
+from lockstitch.agents import Agent, App
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.tools.function import tool
 from lockstitch.model import Entry, Stitch
 from lockstitch.server import Settings
 from lockstitch.store import Store
@@ -45,6 +48,12 @@ async def test_user_approves_resolves_and_fills_in(store: Store, page: Page):
         assert await page.evaluate("document.activeElement === document.body"), "approve is never focused by default"
         await look(page, "thread")
 
+        # The first key press shows what the second one approves. A held key does not approve.
+        await page.keyboard.down("a")
+        await expect(page.locator("#needs")).to_be_focused()
+        await page.keyboard.down("a")
+        await page.keyboard.up("a")
+        assert "refund_payment" in await page.locator(".ask h2").first.inner_text()
         await page.keyboard.press("a")
         assert "refunded €129.00" in str((await wait_for_result(store, "customer-42", "refund_payment")).message)
         await expect(page.locator("#toasts")).to_contain_text("Approved refund_payment")
@@ -157,8 +166,11 @@ async def test_user_cancels_retries_renames_and_deletes(store: Store, page: Page
 
         await page.goto(f"{url}/threads/notes")
         await expect(page.locator(".note.failed").first).to_contain_text("214,880 tokens")
+        await expect(page.locator("#state")).to_contain_text("last run failed")
         await page.get_by_role("button", name="Retry").click()
         await expect(page.locator("#state")).to_contain_text("pending")
+        await expect(page.get_by_role("button", name="Retry")).to_have_count(0)
+        await expect(page.get_by_role("button", name="Fork", exact=True)).to_be_focused()
         assert (await store.thread("notes")).last_turn == 2
 
         await page.locator(".menu summary").click()
@@ -284,6 +296,65 @@ async def test_long_thread_is_loaded_in_parts(store: Store, page: Page):
         assert await page.evaluate("scrollY") == 0
         await page.get_by_role("button", name="1 new").click()
         await expect(page.get_by_text("Newest")).to_be_in_viewport()
+
+
+async def test_long_context_is_loaded_in_parts(store: Store, page: Page):
+    thread = await store.create(key="long")
+    texts = [{"role": "user", "content": f"{number} " + "x" * 9_000} for number in range(120)]
+    await store.append(thread, [Entry(type="input", message=text) for text in texts])
+    async with serving(store) as url:
+        answer = await page.goto(f"{url}/threads/long?view=context")
+        assert answer is not None
+        assert len(await answer.body()) < 1_000_000
+        await expect(page.get_by_text("120 messages")).to_be_visible()
+        messages = page.locator(".msg")
+        await expect(messages).to_have_count(50)
+        await page.get_by_role("link", name="Earlier: 70 messages").click()
+        await expect(messages).to_have_count(100)
+        await page.get_by_role("link", name="Earlier: 20 messages").click()
+        await expect(messages).to_have_count(120)
+        await expect(messages.first).to_contain_text("0 xxx")
+        await expect(page.get_by_role("link", name="Earlier")).to_have_count(0)
+
+
+async def test_running_safe_tool_is_shown(store: Store, page: Page):
+    gate = asyncio.Event()
+
+    @tool(effect="safe")
+    async def read_archive(year: int) -> str:
+        """Read the archive."""
+        await gate.wait()
+        return str(year)
+
+    script = [{"calls": [{"name": "read_archive", "input": {"year": 1999}}]}, "Read."]
+    app = App([Agent("reader", model=Scripted(script), tools=[read_archive], title=False)])
+    await store.start("reader", "Read it", key="archive")
+    async with serving(store, app) as url:
+        await page.goto(f"{url}/threads/archive")
+        await expect(page.locator("#open")).to_contain_text("read_archive")
+        await page.goto(url)
+        await expect(page.locator("tr[data-row]")).to_contain_text("read_archive")
+        gate.set()
+        await expect(page.locator("tr[data-row]")).to_contain_text("Read.")
+
+
+async def test_hidden_tabs_leave_their_connections_to_others(store: Store, page: Page):
+    """A browser opens six connections to a server. Six hidden tabs must not block the seventh."""
+    thread = await store.create(key="shared")
+    hide = """state => {
+        Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    async with serving(store) as url:
+        tabs = [page, *[await page.context.new_page() for _ in range(6)]]
+        for tab in tabs:
+            await tab.goto(f"{url}/threads/shared", timeout=5_000)
+            await expect(tab.locator("[data-live-word]")).to_have_text("live")
+            await tab.evaluate(hide, "hidden")
+        await store.append(thread, [Entry(type="input", message={"role": "user", "content": "Hello"})])
+        await page.evaluate(hide, "visible")
+        await expect(page.locator("#seam")).to_contain_text("Hello")
+        await expect(tabs[1].locator("#seam")).not_to_contain_text("Hello")
 
 
 async def test_thread_page_works_without_javascript(store: Store, browser: Browser):

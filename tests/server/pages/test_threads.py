@@ -1,6 +1,9 @@
 """The list of threads: threads that need a person first, trees, filters, keyboard and live rows."""
 
+import asyncio
 import json
+import sys
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Page, expect
@@ -9,7 +12,7 @@ from lockstitch.agents import Agent, App
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.model import Entry
 from lockstitch.server import Settings
-from lockstitch.store import Store
+from lockstitch.store import Store, open_store
 from tests.server.looking import look
 from tests.server.pages.office import fill, office
 from tests.server.serving import caller, serving
@@ -19,11 +22,19 @@ pytestmark = pytest.mark.anyio
 IDLE = Settings(work=False)
 
 
-async def test_first_thread_replaces_the_empty_page(store: Store, page: Page):
+async def test_first_thread_replaces_the_empty_page(store: Store, page: Page, tmp_path: Path):
     async with serving(store, App([Agent("helper", model=Scripted(["Hello."]), title=False)])) as url:
         await page.goto(url)
         await expect(page.get_by_role("heading", name="No threads yet")).to_be_visible()
         await look(page, "first")
+        # The code of the page works when it is pasted. Only the model is another one.
+        code = await page.locator(".way code").nth(1).inner_text()
+        (tmp_path / "script.json").write_text('["Dear Ada."]')
+        code = code.replace("anthropic:claude-sonnet-4-5", "scripted:script.json")
+        pasted = await asyncio.create_subprocess_exec(sys.executable, "-c", code, cwd=tmp_path)
+        assert await pasted.wait() == 0
+        async with open_store(f"sqlite:///{tmp_path}/lockstitch.db") as pasted_store:
+            assert [thread.key for thread in await pasted_store.threads()] == ["customer-42"]
         await page.keyboard.press("c")
         await page.get_by_role("textbox", name="Message").fill("Write to Ada")
         await page.keyboard.press("Control+Enter")
@@ -147,5 +158,12 @@ async def test_older_rows_are_loaded_and_the_project_is_switched(store: Store, p
         await expect(rows).to_have_count(50)
         await page.get_by_role("link", name="Older").click()
         await expect(rows).to_have_count(55)
+        oldest = rows.last
+        await oldest.focus()
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/threads/*")
+        await page.go_back()
+        await expect(rows).to_have_count(55)
+        await expect(oldest).to_be_focused()
         await page.get_by_label("Project").select_option("other")
         await expect(rows.locator(".title a")).to_have_text(["Elsewhere"])

@@ -2,6 +2,7 @@
 
 import json
 from array import array
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,19 +11,27 @@ from lockstitch.model.statistics import StitchOutline
 from lockstitch.server.pages.run.compare import marked_texts
 from lockstitch.server.pages.run.waterfall import OPEN, Waterfall, waterfall
 from lockstitch.store.reports.alignment import Allowance
-from lockstitch.store.reports.trace import native
+from lockstitch.store.reports.trace import Node, native
 from lockstitch.store.reports.traces import Trace
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
 
 def drawn(
-    *log: StitchOutline, waiting_for: list[dict[str, Any]] | None = None, calls: Any = None, **run: Any
+    *log: StitchOutline,
+    waiting_for: list[dict[str, Any]] | None = None,
+    calls: Any = None,
+    children: Callable[[Node], list[Node]] | None = None,
+    **run: Any,
 ) -> Waterfall:
+    """Return the waterfall of a run. `children` are nodes below its last call."""
     values: dict[str, Any] = {"status": "completed", "completed_at": NOW + timedelta(seconds=9), **run}
     owner = Run(thread_id=new_id(), sequence=3, turn=3, first_position=1, agent="one", started_at=NOW, **values)
     head = Thread(id=owner.thread_id, waiting_for=waiting_for or [], created_at=NOW, updated_at=NOW)
     root = native(owner, log, calls)
+    if children is not None:
+        last = [node for node, _ in root.walk() if node.kind == "tool"][-1]
+        last.children += children(last)
     return waterfall(Trace(owner, root, len(log), 0), head, NOW + timedelta(seconds=20))
 
 
@@ -64,6 +73,35 @@ def test_step_contains_failed_attempts_and_tools() -> None:
     assert rows["cost"] == [-1, 0.5, -1, 0.5, -1]
     assert [waterfall.at(row) for row in range(5)] == ["run", "2", "1", "2", "3"]
     assert [row["level"] for row in waterfall.rows(60)] == [1, 2, 3, 3, 3]
+
+
+def test_costs_of_a_run_and_its_steps_include_children() -> None:
+    waterfall = drawn(
+        outline(1, "llm_call", 4, name="m", step_number=1, calls=1, cost=0.5),
+        outline(2, "tool_call", 5, name="spawn", call_id="a", reply_to=1, call_index=0, status="ok"),
+        children=lambda at: [
+            Node(
+                "thread",
+                "task",
+                at.id,
+                at.id,
+                NOW,
+                cost=0.25,
+                children=[Node("run", "main", at.id, at.id, NOW, cost=0.25)],
+            )
+        ],
+        total_cost=0.5,
+    )
+    rows = read(waterfall.packed())
+    named = zip([rows["names"][name] for name in rows["name"]], rows["cost"], strict=True)
+    assert list(named) == [
+        ("Run 3", 0.75),
+        ("Step 1", 0.75),
+        ("m", 0.5),
+        ("spawn", -1),
+        ("thread", 0.25),
+        ("main", 0.25),
+    ]
 
 
 def test_row_is_open_until_it_ends() -> None:

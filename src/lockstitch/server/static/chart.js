@@ -203,8 +203,12 @@ export class Chart {
       dd.textContent = table.shown[index][place] || "–";
       facts.append(dt, dd);
     });
-    const hint = Object.assign(document.createElement("p"), { className: "faint", textContent: "↵ lists the threads, dearest first" });
+    const hint = Object.assign(document.createElement("p"), { className: "faint", textContent: "↵ lists the threads, most expensive first" });
     tip.replaceChildren(title, facts, hint);
-    tip.className = `tip ${index > table.at.length / 2 ? "left" : "right"}`;
+    // Beside the point, on the side with more space.
+    const inside = this.plot.getBoundingClientRect(), over = this.chart.over.getBoundingClientRect();
+    const x = over.left - inside.left + this.chart.valToPos(table.at[index], "x"), toTheLeft = x > inside.width / 2;
+    tip.style.left = toTheLeft ? "auto" : `${x + 12}px`;
+    tip.style.right = toTheLeft ? `${inside.width - x + 12}px` : "auto";
   }
 }

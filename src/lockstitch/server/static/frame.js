@@ -30,6 +30,9 @@ addEventListener("click", async (event) => {
 
 addEventListener("change", (event) => { if (event.target.matches?.("[data-submits]")) event.target.form.requestSubmit(); });
 
+// A form that changes something is sent once, however often its button is pressed before the answer.
+addEventListener("htmx:confirm", (event) => { if (event.detail.verb !== "get" && event.target.matches?.("form.htmx-request:not(#bench)")) event.preventDefault(); });
+
 // Show the error of a failed form as a toast.
 addEventListener("htmx:responseError", (event) => {
   let said = "";

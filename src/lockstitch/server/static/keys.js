@@ -7,6 +7,8 @@
 
 const registered = [];
 const OFF = "lockstitch_keys_off";
+// Keys that act again while they are held: they move or zoom. Other keys act once.
+const HELD = new Set(["j", "k", "down", "up", "left", "right", "PageDown", "PageUp", "+", "=", "-"]);
 let pending = "", timer = 0;
 
 function on(key, act, says, { group = "Anywhere", shown = key, always = false } = {}) {
@@ -40,6 +42,7 @@ function press(event) {
   if (event.defaultPrevented || event.isComposing) return;
   const key = name(event), single = key.length === 1;
   if (key !== "Escape" && !key.startsWith("mod+") && writing(event.target)) return;
+  if (event.repeat && !HELD.has(key)) return;
   if (document.querySelector("dialog[open]") && key !== "Escape" && !key.startsWith("mod+")) return;
   const whole = pending && single ? `${pending} ${key}` : key;
   clearTimeout(timer);

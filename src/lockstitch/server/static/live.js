@@ -31,9 +31,14 @@ export function follow(path, handlers, last = null) {
       });
     }
   }
-  function close() { ended = true; clearTimeout(timer); source?.close(); }
-  addEventListener("pagehide", () => source?.close());
-  addEventListener("pageshow", (event) => { if (event.persisted && !ended) open(); });
-  open();
+  function pause() { clearTimeout(timer); source?.close(); source = null; }
+  function close() { ended = true; pause(); }
+  // A browser opens six connections to a server over HTTP/1.1. A hidden tab closes its stream, so that any number of
+  // tabs can load, and continues after the last event when it is shown.
+  function follows() { if (document.visibilityState === "hidden") pause(); else if (!source && !ended) open(); }
+  document.addEventListener("visibilitychange", follows);
+  addEventListener("pagehide", pause);
+  addEventListener("pageshow", follows);
+  follows();
   return { close };
 }

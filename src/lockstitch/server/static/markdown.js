@@ -1,4 +1,4 @@
-// Markdown as DOM nodes for streamed text. Same rules as pages/common/content.py.
+// Markdown as DOM nodes for streamed text: paragraphs, headings, flat lists and code. The server renders the committed text.
 // `plain` converts plain text to nodes; apps can replace it.
 import { element } from "./nodes.js";
 

@@ -1,7 +1,7 @@
 // The keyboard shortcuts of the other pages, for the dialog. The current page registers its own.
 export const PAGES = [
   { group: "Threads", entries: [["j k ↓ ↑", "next, previous row"], ["→ ←", "expand, collapse, go to parent"], ["↵", "open"], ["Home End", "first and last row"], ["a", "action of the row"], ["c", "new thread"]] },
-  { group: "Thread", entries: [["j k", "next, previous stitch"], ["a", "approve"], ["d", "deny"], ["f", "fork at the focused stitch"], ["o", "expand or collapse calls"], ["⌘ ↵", "send"]] },
+  { group: "Thread", entries: [["j k", "next, previous stitch"], ["a", "approve the focused request"], ["d", "deny the focused request"], ["f", "fork at the focused stitch"], ["o", "expand or collapse calls"], ["⌘ ↵", "send"]] },
   { group: "Run", entries: [["j k ↓ ↑", "next, previous row"], ["→ ←", "expand, collapse, go to parent"], ["1 2 3 4", "tabs of the panel"], ["+ - 0", "zoom"], ["e", "next error"], ["x", "next difference"]] },
   { group: "Stats", entries: [["← →", "move along the focused chart"], ["↵", "threads of the day, most expensive first"]] },
   { group: "SQL", entries: [["⌘ ↵", "run"], ["e", "focus the editor"], ["Esc", "leave the editor"]] },

@@ -54,12 +54,16 @@ async function refresh() {
   if (!nodes) return;
   for (const name of ["state", "acts", "views", "side", "needing", "wants"]) {
     const old = document.getElementById(name), fresh = nodes.querySelector(`#${name}`);
-    if (!old || !fresh || ["acts", "views"].includes(name) && (old.contains(document.activeElement) || old.querySelector("details[open]"))) continue;
+    const focused = document.activeElement, held = old?.contains(focused);
+    if (!old || !fresh || ["acts", "views"].includes(name) && (held && focused.matches("input") || old.querySelector("details[open]"))) continue;
     if (name === "state") { const dot = old.querySelector("[data-live]"), place = fresh.querySelector("[data-live]"); if (dot && place) place.replaceWith(dot); }
     fresh.removeAttribute("hx-swap-oob");
     if (name === "side") fresh.scrollTop = old.scrollTop;
+    const path = held ? focused.closest("form, a")?.getAttribute(focused.closest("form") ? "action" : "href") : null;
     old.replaceWith(fresh);
     window.htmx?.process(fresh);
+    // The button with the focus can be gone, for example Cancel after it was pressed.
+    if (held) (path && fresh.querySelector(`form[action="${CSS.escape(path)}"] button, a[href="${CSS.escape(path)}"]`) || fresh.querySelector("button, a[href], summary"))?.focus({ preventScroll: true });
   }
   if (talks) opened(nodes.querySelector("#open"));
 }
@@ -107,11 +111,19 @@ function move(step) {
   next.focus();
   next.scrollIntoView({ block: "nearest" });
 }
-const press = (selector) => { const button = here()?.querySelector(selector) ?? document.querySelector(selector); if (!button) return false; button.click(); };
 keys.on("j", () => move(1), "next stitch", { group });
 keys.on("k", () => move(-1), "previous stitch", { group });
-keys.on("a", () => press("[data-approve]"), "approve", { group });
-keys.on("d", () => press("[data-deny]"), "deny", { group });
+// Approve or deny the focused request. If no request has the focus, the first one gets it, so that the user sees what
+// the next key press decides.
+function decide(selector) {
+  const request = here()?.querySelector(selector) ? here() : document.querySelector(selector)?.closest(".asks");
+  if (!request) return false;
+  if (request === here()) { request.querySelector(selector).click(); return; }
+  request.focus();
+  request.scrollIntoView({ block: "nearest" });
+}
+keys.on("a", () => decide("[data-approve]"), "approve the focused request", { group });
+keys.on("d", () => decide("[data-deny]"), "deny the focused request", { group });
 keys.on("f", () => { const button = here()?.querySelector(".fork"); if (!button) return false; button.click(); }, "fork at the focused stitch", { group });
 keys.on("o", () => { const one = here()?.querySelectorAll("details"), all = one?.length ? one : document.querySelectorAll(".call"); if (!all.length) return false; const open = ![...all][0].open; all.forEach((each) => { each.open = open; }); }, "expand or collapse calls", { group });
 keys.on("n", () => {

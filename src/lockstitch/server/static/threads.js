@@ -80,6 +80,27 @@ addEventListener("htmx:afterSettle", (event) => {
   if (event.detail.requestConfig?.elt?.closest?.(".older") && !here()) go(rows().at(0));
 });
 addEventListener("focusin", (event) => { if (event.target.matches?.("tr[data-row]")) stop(event.target); });
+
+// Back: load the rows again that were loaded before, and return to the row.
+const PLACE = "lockstitch_list";
+addEventListener("pagehide", () => {
+  sessionStorage.setItem(PLACE, JSON.stringify({ address: location.href, rows: rows().length, row: here()?.dataset.row, scroll: scrollY }));
+});
+async function restore() {
+  if (performance.getEntriesByType("navigation")[0]?.type !== "back_forward") return;
+  const was = JSON.parse(sessionStorage.getItem(PLACE) ?? "{}");
+  if (was.address !== location.href) return;
+  for (let older; rows().length < was.rows && (older = document.querySelector("tr.older a")); ) {
+    const nodes = await part(older.getAttribute("href"));
+    if (!nodes) return;
+    older.closest("tr").replaceWith(nodes);
+  }
+  prepare();
+  const row = was.row && document.getElementById(`t-${was.row}`);
+  if (row) { stop(row); row.focus({ preventScroll: true }); }
+  scrollTo(0, was.scroll);
+}
+restore();
 if (location.hash === "#begin") document.getElementById("begin")?.showModal();
 tidy();
 

@@ -4,6 +4,7 @@ A native run is a list of steps: each model call with its retries and its tool c
 spans. Both become the same nodes, for the terminal and for pages.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,6 +91,21 @@ class Node:
             yield node, place
             last = len(node.children) - 1
             waiting += [(child, (*place, number == last)) for number, child in enumerate(node.children)][::-1]
+
+    def total_cost(self) -> float | None:
+        """Return the cost with everything below, or None if no cost is known.
+
+        The cost of a run includes its calls. The cost of a thread includes its runs and its children.
+        """
+        costs: list[float] = []
+        waiting = [(self, True)]
+        while waiting:
+            node, counted = waiting.pop()
+            if node.cost is not None and (counted or node.kind in ("run", "thread")):
+                costs.append(node.cost)
+            if node.kind != "thread":
+                waiting += [(child, counted and node.kind != "run") for child in node.children]
+        return math.fsum(costs) if costs else None
 
     def as_json(self, origin: datetime | None = None) -> Json:
         """Return the tree as nested JSON, with the offset in milliseconds from the start of the tree."""

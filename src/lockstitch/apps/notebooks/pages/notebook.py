@@ -210,9 +210,8 @@ async def _place(
 
 def _cited_last(message_views: list[MessageView]) -> list[Highlight]:
     for message_view in reversed(message_views):
-        numbers = [
-            text for block in message_view.blocks for item in block.items for kind, text, _ in item if kind == "cite"
-        ]
+        inlines = [inline for block in message_view.blocks for inline in block.all_inlines()]
+        numbers = [text for kind, text, _ in inlines if kind == "cite"]
         if numbers:
             return [Highlight(message_view.position, int(number)) for number in dict.fromkeys(numbers)]
     return []

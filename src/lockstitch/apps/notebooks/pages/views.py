@@ -181,10 +181,7 @@ def blocks(text: str, position: int, href: str) -> list[MarkdownBlock]:
     matches = markdown_blocks(text)
     times: Counter[int] = Counter()
     for block in matches:
-        block.items = [
-            [linked for inline in item for linked in _linked_inlines(inline, position, href, times)]
-            for item in block.items
-        ]
+        block.replace_inlines(lambda inline: _linked_inlines(inline, position, href, times))
     return matches
 
 

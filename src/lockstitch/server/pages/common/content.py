@@ -1,10 +1,9 @@
-"""JSON as highlighted tokens, Markdown as blocks, and media of stitches."""
+"""JSON as highlighted tokens, lines of messages, and media of stitches."""
 
 import base64
 import binascii
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from lockstitch.model import Json, Stitch, codec, text_of
@@ -151,102 +150,6 @@ def message_line(message: Json) -> str:
             case kind:
                 lines.append(f"[{kind}]")
     return " ".join(lines)
-
-
-_FENCE: Final = re.compile(r"^ {0,3}(```+|~~~+)")
-_HEADING: Final = re.compile(r"^ {0,3}#{1,6}\s+(.*)$")
-_BULLET: Final = re.compile(r"^ {0,3}[-*+]\s+(.*)$")
-_NUMBER: Final = re.compile(r"^ {0,3}(\d{1,9})[.)]\s+(.*)$")
-_INLINE: Final = re.compile(
-    r"`(?P<code>[^`\n]+)`"
-    r"|\*\*(?P<bold>[^*\n]+)\*\*"
-    r"|(?<![\w*])\*(?P<soft>[^*\s][^*\n]*?)\*(?![\w*])"
-    r"|\[(?P<name>[^\[\]\n]{1,500})\]\((?P<href>https?://[^\s()<>\"']{1,2000})\)"
-    r"|(?P<url>https?://[^\s<>\"'`()\[\]]{1,2000}[^\s<>\"'`()\[\].,;:!?])"
-)
-
-MarkdownInline = tuple[str, str, str]
-"""Kind (text, code, bold, soft, link, or cite, which apps add), text, and link target."""
-
-
-@dataclass(slots=True)
-class MarkdownBlock:
-    """A paragraph (p), heading (h), list (ul, ol) of items, or code (pre)."""
-
-    kind: str
-    """`p`, `h`, `ul`, `ol` or `pre`."""
-    items: list[list[MarkdownInline]] = field(default_factory=list[list[MarkdownInline]])
-    """Text of a paragraph or heading as one item, or the items of a list."""
-    text: str = ""
-    """Text of a code block."""
-    start: int = 1
-    """First number of an ordered list."""
-
-
-def markdown_blocks(text: str) -> list[MarkdownBlock]:
-    """Return a Markdown text as blocks, in one pass over its lines."""
-    blocks: list[MarkdownBlock] = []
-    paragraph: list[str] = []
-    lines = text.split("\n")
-    place = 0
-
-    def end_paragraph() -> None:
-        if paragraph:
-            blocks.append(MarkdownBlock("p", [inlines("\n".join(paragraph))]))
-            paragraph.clear()
-
-    while place < len(lines):
-        line = lines[place]
-        place += 1
-        fence = _FENCE.match(line)
-        if fence:
-            end_paragraph()
-            code: list[str] = []
-            while place < len(lines) and not lines[place].strip().startswith(fence[1]):
-                code.append(lines[place])
-                place += 1
-            place += 1
-            blocks.append(MarkdownBlock("pre", text="\n".join(code)))
-        elif not line.strip():
-            end_paragraph()
-        elif heading := _HEADING.match(line):
-            end_paragraph()
-            # A pattern for the closing marks would backtrack quadratically.
-            blocks.append(MarkdownBlock("h", [inlines(heading[1].rstrip("#").rstrip())]))
-        elif (bullet := _BULLET.match(line)) or (_NUMBER.match(line) and not paragraph):
-            end_paragraph()
-            kind, number = ("ul", None) if bullet else ("ol", _NUMBER.match(line))
-            value = bullet[1] if bullet else number[2] if number else ""
-            if blocks and blocks[-1].kind == kind and lines[place - 2].strip():
-                blocks[-1].items.append(inlines(value))
-            else:
-                blocks.append(MarkdownBlock(kind, [inlines(value)], start=int(number[1]) if number else 1))
-        elif blocks and blocks[-1].kind in ("ul", "ol") and line.startswith("  ") and not paragraph:
-            blocks[-1].items[-1] += [("text", "\n", ""), *inlines(line.strip())]
-        else:
-            paragraph.append(line)
-    end_paragraph()
-    return blocks
-
-
-def inlines(text: str) -> list[MarkdownInline]:
-    """Return the inline nodes of a text. Each alternative of the pattern is bounded, so the work is linear."""
-    matches: list[MarkdownInline] = []
-    place = 0
-    for match in _INLINE.finditer(text):
-        if match.start() > place:
-            matches.append(("text", text[place : match.start()], ""))
-        place = match.end()
-        kind = str(match.lastgroup)
-        if kind == "href":
-            matches.append(("link", match["name"], match["href"]))
-        elif kind == "url":
-            matches.append(("link", match["url"], match["url"]))
-        else:
-            matches.append((kind, match[kind], ""))
-    if place < len(text):
-        matches.append(("text", text[place:], ""))
-    return matches
 
 
 SHOWN: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})

@@ -100,12 +100,19 @@ async def _of_run(
     requests = _person_requests(waits, calls, definition)
     requested = {call.key for ask in requests for call in ask.calls}
     started = {stitch.call_index: stitch.at for stitch in snapshot.after_response if stitch.type == "tool_started"}
+    requested_at = snapshot.response.at if snapshot.response is not None else None
     running = [
-        (call, started.get(call.index))
+        (call, started.get(call.index, requested_at))
         for call in calls.values()
-        if call.key not in requested and call.state in ("running", "cut")
+        if call.key not in requested and (call.state in ("running", "cut") or _runs_unrecorded(call, definition))
     ]
     return requests, running
+
+
+def _runs_unrecorded(call: Call, definition: AgentDefinition | None) -> bool:
+    """True if the call runs as soon as the model requests it. The start of a safe tool is not recorded."""
+    tool = definition.tool(call.name) if definition is not None else None
+    return tool is not None and tool.effect == "safe" and tool.side == "backend" and call.state in ("fresh", "allowed")
 
 
 async def _with_input(store: Store, head: Thread, call: Call) -> Call:

@@ -126,13 +126,12 @@ class StatusLine:
         recent = await self._store.stitches(thread, first)
         if not recent:
             return [("", "starting")]
-        stitches = running_calls(recent)
-        last = stitches[0] if stitches else recent[-1]
+        names, last = open_calls(recent)
         seconds = (self._store.clock.now() - last.at).total_seconds() if last.at else 0
         step = f"step {last.step_number or 1} · "
-        if stitches:
-            suffix = f", and {len(stitches) - 1} more" if len(stitches) > 1 else ""
-            return [("", step), ("code", str(last.name)), ("", f"{_short(seconds)}{suffix}")]
+        if names:
+            suffix = f", and {len(names) - 1} more" if len(names) > 1 else ""
+            return [("", step), ("code", names[0]), ("", f"{_short(seconds)}{suffix}")]
         number = (last.step_number or 0) + 1
         return [("", f"step {number} · thinking {_short(seconds)}")]
 
@@ -170,19 +169,23 @@ class StatusLine:
         return content if isinstance(content, str) else text_of(tip.message)
 
 
-def running_calls(recent: Sequence[Stitch]) -> list[Stitch]:
-    """Return the last tool_started of each call that has no result yet. Later responses may reuse a call id."""
-    stitches: dict[tuple[UUID | None, int | None], Stitch] = {}
+def open_calls(recent: Sequence[Stitch]) -> tuple[list[str], Stitch]:
+    """Return the names of the calls without a result, those that have started first, and the stitch they wait since.
+
+    The start of a safe tool is not recorded, so the calls are those of the last response of each run. Without open
+    calls, the stitch is the last one.
+    """
+    calls: dict[UUID | None, dict[int | None, tuple[bool, str, Stitch]]] = {}
     for stitch in recent:
-        call = (stitch.run_id, stitch.call_index)
-        if stitch.type == "tool_started":
-            stitches[call] = stitch
+        if stitch.type == "llm_call":
+            requested = enumerate(tool_uses(stitch.message))
+            calls[stitch.run_id] = {index: (True, str(block.get("name")), stitch) for index, block in requested}
+        elif stitch.type == "tool_started":
+            calls.setdefault(stitch.run_id, {})[stitch.call_index] = (False, str(stitch.name), stitch)
         elif stitch.type == "tool_call":
-            stitches.pop(call, None)
-        elif stitch.type == "llm_call":
-            # All calls of the earlier response of this run have results.
-            stitches = {known: other_stitch for known, other_stitch in stitches.items() if known[0] != stitch.run_id}
-    return list(stitches.values())
+            calls.get(stitch.run_id, {}).pop(stitch.call_index, None)
+    still = sorted((call for by_index in calls.values() for call in by_index.values()), key=lambda call: call[0])
+    return [name for _, name, _ in still], still[0][2] if still else recent[-1]
 
 
 def _short(seconds: float) -> str:
@@ -227,6 +230,9 @@ class ThreadListRow:
     guides: tuple[str, ...] = ()
     """The guide line of each tree level: `on`, `off`, `tee` or `end`."""
     last: bool = False
+
+    failed: bool = False
+    """True if the thread is idle after a failed run."""
 
     @property
     def person(self) -> bool:
@@ -277,6 +283,7 @@ async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = N
                 level=1 if lines is None else len(lines) + 2,
                 guides=guides,
                 last=last and lines is not None,
+                failed=idle_after_failure(thread, own[-1] if own else None),
             )
         )
     return thread_list_rows
@@ -345,6 +352,12 @@ def _children(thread: Thread, known: int) -> WaitCell:
     return WaitCell(
         "children", f"{thread.pending_children} of {max(known, thread.pending_children)} left", personal=False
     )
+
+
+def idle_after_failure(thread: Thread, run: Run | None) -> bool:
+    """True if the thread waits only for the next message and its last run failed."""
+    idle = thread.status == "waiting" and not without_next_message(thread.waits)
+    return idle and run is not None and run.status == "failed"
 
 
 def _act(thread: Thread, run: Run | None) -> str:

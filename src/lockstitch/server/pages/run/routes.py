@@ -52,26 +52,17 @@ class Sums:
         """Share of the input tokens from the cache, in percent."""
         return round(100 * self.cached / self.input) if self.input else 0
 
-    def add_cost(self, cost: float | None) -> None:
-        if cost is not None:
-            self.cost = (self.cost or 0.0) + cost
-
 
 def sums_of(trace: Trace) -> Sums:
     run = trace.run
-    sums = Sums(run.steps, trace.root.duration_ms)
-    _use(sums, run)
+    sums = Sums(run.steps, trace.root.duration_ms, cost=trace.root.total_cost())
+    sums.input, sums.cached, sums.output = run.input_tokens, run.cache_read_tokens, run.output_tokens
     waiting: list[tuple[Node, bool]] = [(trace.root, False)]
     while waiting:
         node, elsewhere = waiting.pop()
         _count(sums, node, elsewhere, trace.root)
         waiting += [(child, elsewhere or node.kind == "thread") for child in node.children]
     return sums
-
-
-def _use(sums: Sums, run: Run) -> None:
-    sums.input, sums.cached, sums.output = run.input_tokens, run.cache_read_tokens, run.output_tokens
-    sums.add_cost(run.total_cost)
 
 
 def _count(sums: Sums, node: Node, elsewhere: bool, root: Node) -> None:
@@ -83,11 +74,7 @@ def _count(sums: Sums, node: Node, elsewhere: bool, root: Node) -> None:
         sums.errors += 1
     if node.kind == "thread":
         sums.children += 1
-        if not elsewhere:
-            # The cost of a child includes its own children.
-            sums.add_cost(node.cost)
     elif node.kind == "run" and node is not root and not elsewhere:
-        sums.add_cost(node.cost)
         for name, count in (node.usage or {}).items():
             match name:
                 case "input_tokens":

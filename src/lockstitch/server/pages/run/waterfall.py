@@ -193,14 +193,8 @@ class _Drawing:
 
     def _step(self, node: Node, parent: int, level: int) -> None:
         start = self._offset(node)
-        end = start + (node.duration_ms or 0)
-        costs = [node.cost]
-        for child in node.children:
-            end = max(end, self._offset(child) + (child.duration_ms or 0))
-            costs += [child.cost, *(node.cost for node in child.children if node.kind in ("thread", "run"))]
-        known = [cost for cost in costs if cost is not None]
-        cost = sum(known) if known else -1.0
-        length = round(end - start)
+        end = max([start + (node.duration_ms or 0), *(self._offset(c) + (c.duration_ms or 0) for c in node.children)])
+        cost, length = _shown(node.total_cost()), round(end - start)
         self._add(start, cost, parent, length, 0, OPEN, node, f"Step {node.step}", "", OPEN, _STEP, "", level)
 
     def _row(self, node: Node, parent: int, level: int, moved: tuple[float, int, int] | None) -> None:
@@ -242,7 +236,7 @@ class _Drawing:
                     note = node.name
             case _:
                 note = status if look == _FAIL else ""
-        cost = -1.0 if node.cost is None else node.cost
+        cost = _shown(node.total_cost() if node.kind == "run" else node.cost)
         self._add(start, cost, parent, length, pause, early, node, name, note, call, look, status, level)
 
     def _add(
@@ -322,6 +316,11 @@ def _column(kind: str, values: Sequence[Any]) -> "array[Any]":
 def _key(node: Node) -> str:
     """Return the key of an open call. Its node has the id of the response."""
     return call_key(node.id, node.call_index or 0)
+
+
+def _shown(cost: float | None) -> float:
+    """Return a cost as the column has it: -1 if it is unknown."""
+    return -1.0 if cost is None else cost
 
 
 def _early(node: Node) -> int:

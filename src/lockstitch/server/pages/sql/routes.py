@@ -14,7 +14,7 @@ from lockstitch.model import as_id, codec
 from lockstitch.server.api.search import ask
 from lockstitch.server.auth import Admin, Caller, Reader, check_form
 from lockstitch.server.middleware import add_log_fields
-from lockstitch.server.pages.common.render import is_htmx_request, redirect_to, render_page
+from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to, render_page
 from lockstitch.server.pages.sql import result
 from lockstitch.server.pages.sql.result import QueryError, explain_query_error
 from lockstitch.server.pages.sql.schema import RECORD, Schema, examples, filled, schema_of
@@ -25,6 +25,8 @@ router = APIRouter(include_in_schema=False)
 
 LENSES: Final = (RECORD, *catalog.NAMES)
 _LONGEST: Final = 100_000
+_LONGEST_ADDRESS: Final = 8_000
+"""Maximum length of a query in the address of the page. Servers and proxies refuse longer ones."""
 _EXPLAIN: Final = {"sqlite": "EXPLAIN QUERY PLAN ", "postgres": "EXPLAIN "}
 
 Text = Annotated[str, Form(alias="q", max_length=_LONGEST)]
@@ -69,7 +71,11 @@ async def run(
     schema = await schema_of(caller, _lens(lens))
     query_outcome = await _ask(caller, schema, lens, query, explain=act == "explain")
     if is_htmx_request(request):
-        return render_page(request, caller, "sql/result.html", **_result(caller, query_outcome))
+        shown = _result(caller, query_outcome)
+        response = render_page(request, caller, "sql/result.html", **shown)
+        if len(shown["address"]) <= _LONGEST_ADDRESS:
+            response.headers["HX-Replace-Url"] = f"{base_path(request)}/sql?{shown['address']}"
+        return response
     return _bench(request, caller, schema, query_outcome, None)
 
 

@@ -8,8 +8,8 @@ from uuid import UUID
 from lockstitch.errors import LockstitchError
 from lockstitch.model import ERROR_TYPES, Json, Run, Stitch, Thread, codec, text_of, tool_uses
 from lockstitch.model.message import blocks
-from lockstitch.server.pages.common import content
 from lockstitch.server.pages.common.content import CONTENT_LIMIT, Medium, media_of, one_line
+from lockstitch.server.pages.common.markdown import markdown_blocks
 from lockstitch.server.pages.common.rows import ThreadListRow, rows
 from lockstitch.store import Store
 
@@ -198,7 +198,7 @@ def _parts(stitch: Stitch) -> list[tuple[str, Any]]:
             case "text":
                 text = str(block.get("text") or "")
                 if text.strip():
-                    parts.append(("say", (content.markdown_blocks(text[:left]), len(text) > left)))
+                    parts.append(("say", (markdown_blocks(text[:left]), len(text) > left)))
                     left = max(0, left - len(text))
             case "thinking" | "redacted_thinking":
                 parts.append(("think", str(block.get("thinking") or _SEALED)))

@@ -18,6 +18,7 @@ from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages import navbar
 from lockstitch.server.pages.common import content as media
+from lockstitch.server.pages.common.content import CONTENT_LIMIT
 from lockstitch.server.pages.common.open_calls import load_open_calls
 from lockstitch.server.pages.common.render import render_page
 from lockstitch.server.pages.common.rows import title_of
@@ -32,6 +33,11 @@ PAGE: Final = 100
 """Number of stitches per page."""
 
 TURNS: Final = 20
+
+MESSAGES: Final = 50
+"""Number of messages of a context per page."""
+MESSAGE_CHARACTERS: Final = 400_000
+"""Maximum number of characters of all messages on a page. Each message gets an equal part."""
 
 Before = Annotated[int | None, Query(ge=1, lt=2**62)]
 Position = Annotated[int, Query(ge=1, lt=2**62)]
@@ -78,14 +84,22 @@ async def now(request: Request, caller: Reader, ref: str, view: str = "talk") ->
 
 
 @router.get("/messages/{run_id}")
-async def messages(request: Request, caller: Reader, ref: str, run_id: UUID) -> HTMLResponse:
-    """Render all messages of a run."""
+async def messages(request: Request, caller: Reader, ref: str, run_id: UUID, before: Before = None) -> HTMLResponse:
+    """Render the last messages of a run, or those before a message."""
     head = await _head(caller, ref)
     run = await caller.store.run(run_id)
     if run.thread_id != head.id:
         raise NotFound(f"Run {run_id} belongs to another thread.")
-    matches = await caller.store.messages(run.id)
-    return render_page(request, caller, "thread/messages.html", head=head, messages=_sized(matches))
+    shown = _message_page(await caller.store.messages(run.id), before, f"messages/{run.id}")
+    return render_page(request, caller, "thread/messages.html", head=head, **shown)
+
+
+@router.get("/context")
+async def context(request: Request, caller: Reader, ref: str, before: Before = None) -> HTMLResponse:
+    """Render the messages of the context before a message."""
+    head = await _head(caller, ref)
+    shown = _message_page(await caller.store.context(head), before, "context")
+    return render_page(request, caller, "thread/messages.html", head=head, **shown)
 
 
 @router.get("/media/{position}/{number}")
@@ -147,9 +161,9 @@ async def confirm_delete(request: Request, caller: Reader, ref: str) -> HTMLResp
 async def about(caller: Caller, head: Thread) -> dict[str, Any]:
     """Return the template context of all views of a thread."""
     store = caller.store
-    status, person, words = state_of(store, head)
     ancestors = (await store.ancestors(head))[::-1] if head.parent_id else []
     last = await store.execution.last_run(head) if head.kind != "trace" else None
+    status, person, words = state_of(store, head, last)
     can_act = caller.may("write") and head.kind != "trace"
     return {
         "head": head,
@@ -197,7 +211,8 @@ async def _log(store: Store, head: Thread, before: int | None) -> dict[str, Any]
 
 async def _context(store: Store, head: Thread, before: int | None) -> dict[str, Any]:
     messages = await store.context(head)
-    return {"messages": _sized(messages), "total": sum(estimate(message) for message in messages)}
+    total = sum(estimate(message) for message in messages)
+    return {"count": len(messages), "total": total, **_message_page(messages, before, "context")}
 
 
 async def _history(store: Store, head: Thread, before: int | None) -> dict[str, Any]:
@@ -209,8 +224,17 @@ async def _runs(store: Store, head: Thread, before: int | None) -> dict[str, Any
     return {"runs": runs[::-1]}
 
 
-def _sized(matches: list[Any]) -> list[tuple[Any, int]]:
-    return [(message, estimate(message)) for message in matches]
+def _message_page(messages: list[Any], before: int | None, path: str) -> dict[str, Any]:
+    """Return the last messages, or those before a message, with their sizes. `path` has the earlier messages."""
+    last = min(before - 1, len(messages)) if before else len(messages)
+    first = max(0, last - MESSAGES)
+    shown = messages[first:last]
+    return {
+        "messages": [(message, estimate(message)) for message in shown],
+        "limit": min(CONTENT_LIMIT, MESSAGE_CHARACTERS // max(1, len(shown))),
+        "earlier": first,
+        "earlier_path": f"{path}?before={first + 1}",
+    }
 
 
 _VIEWS: Final[dict[str, Any]] = {

@@ -9,12 +9,12 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from lockstitch.errors import NotFound
-from lockstitch.model import ERROR_TYPES, Json, Stitch, Thread, short_id
+from lockstitch.model import ERROR_TYPES, Json, Run, Stitch, Thread, short_id
 from lockstitch.model.wait import without_next_message
 from lockstitch.server.pages.common import rows as waiting
 from lockstitch.server.pages.common.content import one_line
 from lockstitch.server.pages.common.format import span
-from lockstitch.server.pages.common.rows import ThreadListRow, rows, title_of
+from lockstitch.server.pages.common.rows import ThreadListRow, idle_after_failure, rows, title_of
 from lockstitch.store import Store, Where
 from lockstitch.store.queries.overview import Node
 
@@ -229,7 +229,7 @@ async def _limit(store: Store, head: Thread) -> int | None:
     return threshold if isinstance(threshold, int) else None
 
 
-def state_of(store: Store, head: Thread) -> tuple[str, bool, str]:
+def state_of(store: Store, head: Thread, last: Run | None) -> tuple[str, bool, str]:
     """Return the status of a thread, True if it needs a person, and the text to show."""
     now = store.clock.now()
     personal = waiting.person_waits_of(head)
@@ -241,7 +241,7 @@ def state_of(store: Store, head: Thread) -> tuple[str, bool, str]:
         words = {"children": "for its children", "timer": "for its timer", "retry": "to retry", "deps": "for its deps"}
         if kinds:
             return "waiting", False, "waiting " + words.get(kinds[0], "for " + kinds[0].replace("_", " "))
-        return "waiting", False, "idle"
+        return ("failed", False, "last run failed") if idle_after_failure(head, last) else ("waiting", False, "idle")
     if head.cancel_requested and not head.ended:
         return head.status, False, "cancelling"
     return head.status, False, head.status
