@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lockstitch.backend import Find, Where
-from lockstitch.backends.sql import totals
-from lockstitch.model import FakeClock, Stitch, new_id
+from lockstitch.backends.sql import reports, totals
+from lockstitch.model import FakeClock, Run, Stitch, new_id
 from lockstitch.model.statistics import StatsFilter
 from lockstitch.store import open_store
 from tests.integrations.importing import import_items, items_of
@@ -31,8 +31,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 FILTERS = [
     StatsFilter(),
-    *(StatsFilter(by=(group,)) for group in ("day", "project", "agent", "status", "model")),
+    *(StatsFilter(by=(group,)) for group in totals.GROUPS),
     StatsFilter(by=("day", "model"), project="default"),
+    StatsFilter(by=("user", "model"), project="default"),
     StatsFilter(by=("day", "agent"), since=NOW - timedelta(days=4, hours=5), until=NOW - timedelta(days=1, hours=3)),
     StatsFilter(by=("model",), status="completed"),
     StatsFilter(model="gpt-5"),
@@ -92,6 +93,53 @@ async def test_reports_stay_exact_after_every_kind_of_change(url: str) -> None:
         await store.delete(chat)
         await store.delete(result.root(result.head(late)), force=True)
         assert await settled_days(url) < days
+
+
+@pytest.mark.parametrize("order", ["newest", "slowest"])
+async def test_lists_of_runs_are_exact_wherever_they_are_read(
+    url: str, order: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list is read along an index, from the days that have matches, or from the runs of a project."""
+    filters = [
+        *FILTERS,
+        StatsFilter(status="failed"),
+        StatsFilter(status="failed", project="elsewhere"),
+        StatsFilter(project="missing"),
+        StatsFilter(agent="scout", model="large-1", until=NOW - timedelta(days=2)),
+    ]
+    async with open_store(url, clock=FakeClock(NOW)) as store:
+        result = world(1)
+        # Only one day has open runs, which are not settled.
+        open_runs = [run for run in result.runs if run.completed_at is None]
+        result.runs = [run.changed(status="completed") if run in open_runs[1:] else run for run in result.runs]
+        await result.put(store)
+        assert len(await settled_days(url)) > 2
+        backend: Any = store._backend
+        everywhere = {head.id: head.project for head in await store.threads(all_projects=True, limit=None)}
+        for walked in (0, 3, 1000):
+            monkeypatch.setattr(reports, "_WALKED", walked)
+            for stats_filter in filters:
+                selected = [run for run in result.runs if _is_selected(run, everywhere[run.thread_id], stats_filter)]
+                for limit in (1, 5):
+                    runs = await backend.list_runs(stats_filter, order, limit)
+                    assert runs == _in_order(selected, order)[:limit], (walked, stats_filter, limit)
+
+
+def _is_selected(run: Run, project: str, stats_filter: StatsFilter) -> bool:
+    wanted = (stats_filter.status, stats_filter.model, stats_filter.agent, stats_filter.project)
+    own = (run.status, run.model, run.agent, project)
+    return (
+        all(value in (None, mine) for value, mine in zip(wanted, own, strict=True))
+        and (stats_filter.since is None or run.started_at >= stats_filter.since)
+        and (stats_filter.until is None or run.started_at < stats_filter.until)
+    )
+
+
+def _in_order(runs: list[Run], order: str) -> list[Run]:
+    if order == "newest":
+        return sorted(runs, key=lambda run: (run.started_at, run.id), reverse=True)
+    ended = [(run.completed_at - run.started_at, run) for run in runs if run.completed_at is not None]
+    return [run for _, run in sorted(ended, key=lambda item: (-item[0], item[1].id))]
 
 
 async def test_day_with_open_run_is_not_settled(url: str) -> None:

@@ -11,6 +11,7 @@ TABLES = [kind.table for kind in (Thread, Run, Stitch, Delivery, Worker, *SIDE_R
     "settled_days",
     "changed_days",
     "usage_totals",
+    "user_totals",
     "call_totals",
 ]
 

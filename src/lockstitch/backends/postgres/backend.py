@@ -221,7 +221,7 @@ class PostgresBackend:
                 await self._days.store(lambda: self._pool.transact(lambda: reports.settle(self._dialect)))
 
     async def list_runs(self, stats_filter: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
-        return await self._read(lambda: reports.runs(self._dialect, stats_filter, order, limit))
+        return await self._read_each(reports.runs(self._dialect, self._days, stats_filter, order, limit))
 
     async def mirrored_run(self, project: str, foreign_id: str) -> Run | None:
         return await self._read(lambda: reports.mirrored(self._dialect, project, foreign_id))

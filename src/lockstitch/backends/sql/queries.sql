@@ -262,11 +262,19 @@ FROM chosen{grouping};
 UNION ALL
     SELECT {model}u.runs, u.failed_runs, u.input_tokens, u.output_tokens, u.cache_read_tokens, u.cache_write_tokens,
            u.parts, u.unpriced{keys}
-    FROM usage_totals u WHERE {total_filters};
+    FROM {table} u WHERE {total_filters};
+
+-- name: user_totals_add
+INSERT INTO user_totals (day, project, agent, status, model, user_id, runs, failed_runs, input_tokens, output_tokens,
+                         cache_read_tokens, cache_write_tokens, parts, unpriced);
 
 -- name: usage_totals_add
 INSERT INTO usage_totals (day, project, agent, status, model, runs, failed_runs, input_tokens, output_tokens,
-                          cache_read_tokens, cache_write_tokens, parts, unpriced);
+                          cache_read_tokens, cache_write_tokens, parts, unpriced)
+SELECT day, project, agent, status, model, {sum}(runs), {sum}(failed_runs), {sum}(input_tokens), {sum}(output_tokens),
+       {sum}(cache_read_tokens), {sum}(cache_write_tokens), CASE WHEN count(parts) > 0 THEN {sum}(parts) END,
+       {sum}(unpriced)
+FROM user_totals WHERE day IN ({days}) GROUP BY day, project, agent, status, model;
 
 -- name: usage_by_model
 -- A run may use several models. Tokens are those of its calls and embeddings. If the run counts more than its calls, for
@@ -379,6 +387,9 @@ FROM runs r WHERE {filters} GROUP BY {day};
 -- name: days_forget_usage
 DELETE FROM usage_totals WHERE day IN ({days});
 
+-- name: days_forget_users
+DELETE FROM user_totals WHERE day IN ({days});
+
 -- name: days_forget_calls
 DELETE FROM call_totals WHERE day IN ({days});
 
@@ -398,6 +409,21 @@ FROM runs r JOIN threads t ON t.id = r.thread_id JOIN stitches s ON s.run_id = r
 -- name: runs_listed
 SELECT {columns} FROM runs r JOIN threads t ON t.id = r.thread_id
 WHERE {filters} ORDER BY {order} LIMIT :row_limit;
+
+-- name: runs_bound
+-- The key at which a walk along the index of an order ends. No row if there are fewer runs.
+SELECT CAST({key} AS text) FROM runs r WHERE {filters} ORDER BY {key} DESC LIMIT 1 OFFSET :walked;
+
+-- name: runs_walked
+-- Read along the index of the order until enough runs match.
+SELECT {columns} FROM runs r JOIN threads t ON t.id = r.thread_id
+WHERE {key} >= :bound AND {filters} ORDER BY {order} LIMIT :row_limit;
+
+-- name: days_with_runs
+-- The settled days, the newest first: the numbers of all runs, of those of the project, and of those that match.
+SELECT u.day, sum(u.runs), sum(CASE WHEN {of_project} THEN u.runs ELSE 0 END),
+       sum(CASE WHEN {matching} THEN u.runs ELSE 0 END)
+FROM usage_totals u WHERE {total_filters} GROUP BY u.day ORDER BY u.day DESC;
 
 -- name: runs_mirrored
 -- Uses the index of the id that a lens shows.

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from lockstitch.backend import Sizes, ThreadUsage
 from lockstitch.backends.sql import totals
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.queries import Row, Script, Statement
+from lockstitch.backends.sql.queries import Row, Rows, Script, Statement
 from lockstitch.backends.sql.totals import Period, SettledDays
 from lockstitch.model import ColumnKind, Record, Run, Stitch, Thread, codec, columns
 from lockstitch.model.statistics import (
@@ -35,10 +35,26 @@ _KEYS = {
 }
 """Expression of each group for a run. The group `model` is that of each call."""
 
-_ORDERS = {"newest": "r.started_at DESC, r.id DESC", "slowest": "{elapsed} DESC, r.id"}
+_ORDERS = {
+    "newest": ("r.started_at DESC, r.id DESC", "r.started_at", "runs_started"),
+    "slowest": ("{elapsed} DESC, r.id", "{elapsed}", "runs_elapsed"),
+}
+"""Order, key and index of a list of runs."""
 
+_WALKED: Final = 2_000
+"""Number of runs that a list reads along the index of its order, besides ten times its length.
 
-_TOTALS = {"day": "u.day", "agent": "u.agent", "project": "u.project", "status": "u.status", "model": "u.model"}
+If too few of them match, the list reads the runs of the days that have matches, or of the project.
+"""
+
+_TOTALS = {
+    "day": "u.day",
+    "agent": "u.agent",
+    "project": "u.project",
+    "status": "u.status",
+    "model": "u.model",
+    "user": "u.user_id",
+}
 """Column of each group in the daily totals."""
 
 
@@ -83,7 +99,10 @@ def _usage(
         condition, named = _total_filters(dialect, totals_of)
         columns = "".join(f", {_TOTALS[key]}" for key in keys)
         model = "u.model, " if by_model else ""
-        parts["totals"] = " " + dialect.text("usage_totals", model=model, keys=columns, total_filters=condition)
+        table = "user_totals" if "user" in stats_filter.by else "usage_totals"
+        parts["totals"] = " " + dialect.text(
+            "usage_totals", model=model, keys=columns, table=table, total_filters=condition
+        )
         parameters |= named
     return dialect.statement("usage_by_model" if by_model else "usage", parameters, **parts)
 
@@ -92,7 +111,7 @@ def settle(dialect: Dialect) -> Script[bool]:
     """Store the totals of the next days that can be settled. Return True if more are left."""
 
     def store(stats_filter: StatsFilter, periods: Sequence[Period]) -> Script[None]:
-        yield _usage(dialect, stats_filter, periods, into=dialect.queries["usage_totals_add"] + " ")
+        yield _usage(dialect, stats_filter, periods, into=dialect.queries["user_totals_add"] + " ")
 
     return totals.settle(dialect, store)
 
@@ -136,19 +155,68 @@ def latencies(dialect: Dialect, days: SettledDays, stats_filter: StatsFilter, ki
     return (yield from days.report(dialect, stats_filter, read))
 
 
-def runs(dialect: Dialect, stats_filter: StatsFilter, order: str, limit: int) -> Script[list[Run]]:
-    """Return the newest or the slowest of the selected runs."""
-    filters, parameters = _filters(dialect, stats_filter)
-    if stats_filter.model is not None:
-        filters += " AND r.model = :model"
-        parameters["model"] = stats_filter.model
-    if order == "slowest":
-        filters += " AND r.completed_at IS NOT NULL"
-    parameters["row_limit"] = limit
-    rows = yield dialect.statement(
-        "runs_listed", parameters, columns=_run_columns(), filters=filters, order=_ORDERS[order]
-    )
+def runs(dialect: Dialect, days: SettledDays, stats_filter: StatsFilter, order: str, limit: int) -> Script[list[Run]]:
+    """Return the newest or the slowest of the selected runs. Each statement can have its own snapshot."""
+    ordered, key, index = _ORDERS[order]
+    ended = " AND r.completed_at IS NOT NULL" if order == "slowest" else ""
+
+    def listed(periods: Sequence[Period], bound: str | None = None) -> Statement:
+        filters, parameters = _filters(dialect, stats_filter, periods)
+        parameters["row_limit"] = limit
+        if stats_filter.model is not None:
+            filters += " AND r.model = :model"
+            parameters["model"] = stats_filter.model
+        parts = {"columns": _run_columns(), "filters": filters + ended, "order": ordered}
+        if bound is None:
+            return dialect.statement("runs_listed", parameters, **parts)
+        return dialect.statement("runs_walked", {**parameters, "bound": bound}, **parts, key=key, index=index)
+
+    def read(periods: Sequence[Period], totals_of: StatsFilter | None) -> Script[Rows]:
+        if totals_of is not None:
+            periods = yield from _periods_with_runs(dialect, totals_of, periods, None if ended else limit)
+        return (yield listed(periods))
+
+    every = [Period(stats_filter.since, stats_filter.until)]
+    bounds: Rows = []
+    if stats_filter.user is None and stats_filter.threads is None:
+        condition, parameters = totals.within(dialect, every)
+        parameters["walked"] = _WALKED + 10 * limit
+        bounds = yield dialect.statement("runs_bound", parameters, filters=condition + ended, key=key)
+    rows = yield listed(every, bounds[0][0] if bounds else None)
+    if bounds and len(rows) < limit:
+        rows = yield from days.report(dialect, stats_filter, read)
     return [dialect.decode(Run, row) for row in rows]
+
+
+def _periods_with_runs(
+    dialect: Dialect, stats_filter: StatsFilter, periods: Sequence[Period], limit: int | None
+) -> Script[list[Period]]:
+    """Return these periods and those of settled days that have selected runs, the newest days up to a limit of runs.
+
+    If the runs of the project are fewer than those of these days, return the whole period.
+    """
+    settled, parameters = totals.settled_within(dialect, stats_filter)
+    named = {name: getattr(stats_filter, name) for name in ("project", "agent", "status", "model")}
+    named = {name: value for name, value in named.items() if value is not None}
+    rows = yield dialect.statement(
+        "days_with_runs",
+        {**parameters, **named},
+        of_project="u.project = :project" if "project" in named else "1 = 1",
+        matching=" AND ".join(f"u.{name} = :{name}" for name in named) or "1 = 1",
+        total_filters=f"u.day IN (SELECT day FROM ({settled}) AS settled)",
+    )
+    days: list[str] = []
+    found = read = of_project = 0
+    for day, runs, runs_of_project, matching in rows:
+        of_project += int(runs_of_project)
+        if matching and (limit is None or found < limit):
+            days.append(day)
+            found += int(matching)
+            read += int(runs)
+    chosen = [*periods, *totals.periods_of(days[::-1])]
+    if of_project <= read or len(chosen) > totals.MOST_PERIODS:
+        return [Period(stats_filter.since, stats_filter.until)]
+    return chosen
 
 
 def mirrored(dialect: Dialect, project: str, foreign_id: str) -> Script[Run | None]:
@@ -176,7 +244,7 @@ def outline(dialect: Dialect, run_id: UUID) -> Script[list[StitchOutline]]:
 
 
 def _run_columns() -> str:
-    return ", ".join(f"r.{name}" for name, _ in columns(Run))
+    return ", ".join("t.id" if name == "thread_id" else f"r.{name}" for name, _ in columns(Run))
 
 
 def _total_filters(dialect: Dialect, stats_filter: StatsFilter) -> tuple[str, dict[str, Any]]:

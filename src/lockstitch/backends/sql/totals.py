@@ -21,8 +21,8 @@ from lockstitch.model.statistics import TOOL_ERRORS, Group, StatsFilter
 
 T = TypeVar("T")
 
-GROUPS: Final[tuple[Group, ...]] = ("day", "project", "agent", "status", "model")
-"""Groups of the totals."""
+GROUPS: Final[tuple[Group, ...]] = ("day", "project", "agent", "status", "model", "user")
+"""Groups of the totals. Only `user_totals` has the last one."""
 
 CALLED: Final = {
     "tool": ("s.name", f"status IN {TOOL_ERRORS}", "= 'tool_call'"),
@@ -41,7 +41,7 @@ _BATCH_RUNS: Final = 500
 """Number of runs above which a transaction computes the totals of one day only. On SQLite it blocks other writers."""
 _SETTLE_SECONDS: Final = 0.5
 """Seconds after which a report stops storing totals. The next report continues."""
-_MOST_PERIODS: Final = 50
+MOST_PERIODS: Final = 50
 """Number of periods between settled days above which a report reads all runs."""
 _LONGEST: Final = 4_000
 """Number of days up to which days without runs are settled, too."""
@@ -111,7 +111,7 @@ class SettledDays:
             settled = [day for day in self._days if first <= day.day < end]
             periods = _between([day for day, _ in settled], *every)
             result = None
-            if settled and len(periods) <= _MOST_PERIODS:
+            if settled and len(periods) <= MOST_PERIODS:
                 result = yield from read(periods, stats_filter)
             self._days = yield from _settled(dialect)
             if result is not None and [day for day in self._days if first <= day.day < end] == settled:
@@ -149,7 +149,7 @@ def days_to_settle(dialect: Dialect) -> Script[dict[str, int]]:
     """Return the number of runs of each day that can be settled, in order. Each statement can have its own snapshot."""
     limit = _start((yield dialect.statement("days_limit", {}))[0][0])
     known = [day for day, _ in (yield from _settled(dialect))]
-    condition, parameters = within(dialect, _between(known, None, limit)[:_MOST_PERIODS])
+    condition, parameters = within(dialect, _between(known, None, limit)[:MOST_PERIODS])
     rows = yield dialect.statement("days_of_runs", parameters, filters=condition)
     runs = {day: int(number) for day, _, number in rows}
     missing = _missing({day: int(open_runs) for day, open_runs, _ in rows}, known, limit)
@@ -159,7 +159,7 @@ def days_to_settle(dialect: Dialect) -> Script[dict[str, int]]:
 def settle(dialect: Dialect, usage: Callable[[StatsFilter, Sequence[Period]], Script[None]]) -> Script[bool]:
     """Store the totals of the next days, in one transaction. Return True if more are left.
 
-    `usage` stores the usage of the runs of some periods.
+    `usage` stores the usage of the runs of some periods by user. The other totals are sums of it.
     """
     if not (yield dialect.statement("days_lock", {}))[0][0]:
         # Another process settles days.
@@ -169,12 +169,13 @@ def settle(dialect: Dialect, usage: Callable[[StatsFilter, Sequence[Period]], Sc
     if not days:
         return False
     marks, named = dialect.among(days, "day", ColumnKind.TEXT)
-    for name in ("days_forget_usage", "days_forget_calls", "days_forget"):
+    for name in ("days_forget_usage", "days_forget_users", "days_forget_calls", "days_forget"):
         yield dialect.statement(name, named, days=marks)
     for day in days:
         yield dialect.statement("days_settle", {"day": day})
-    periods = _of(days)
+    periods = periods_of(days)
     yield from usage(StatsFilter(by=GROUPS), periods)
+    yield dialect.statement("usage_totals_add", named, days=marks)
     for kind, (called, failed, types) in CALLED.items():
         condition, parameters = within(dialect, periods)
         calls = dialect.queries["calls_of_periods"]
@@ -240,7 +241,7 @@ def _between(days: Iterable[str], since: datetime | None, until: datetime | None
     return periods
 
 
-def _of(days: Sequence[str]) -> list[Period]:
+def periods_of(days: Sequence[str]) -> list[Period]:
     """Return the periods of these days, which are in order."""
     periods: list[Period] = []
     for start in map(_start, days):

@@ -212,7 +212,7 @@ class SqliteBackend:
                 await self._days.store(lambda: self._write(lambda: reports.settle(self._dialect)))
 
     async def list_runs(self, stats_filter: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
-        return await self._reader.run(lambda: reports.runs(self._dialect, stats_filter, order, limit))
+        return await self._reader.run(lambda: reports.runs(self._dialect, self._days, stats_filter, order, limit))
 
     async def mirrored_run(self, project: str, foreign_id: str) -> Run | None:
         return await self._reader.run(lambda: reports.mirrored(self._dialect, project, foreign_id))

@@ -68,9 +68,7 @@ _FIGURES = {
     "THEN round(min(json_extract(s.data, '$.cost.total_cost'), 1e15) * 1e10) END",
     # SQLite does not look up the value of an expression in an index.
     "unindexed": "+",
-    # In microseconds. The functions of SQLite have only milliseconds.
-    "elapsed": "(strftime('%s', substr(r.completed_at, 1, 19)) - strftime('%s', substr(r.started_at, 1, 19))) "
-    "* 1000000 + substr(r.completed_at, 21, 6) - substr(r.started_at, 21, 6)",
+    "elapsed": "r.elapsed",
     "shown_id": "r.shown_id",
     "run_group": "nullif(json_extract(r.state, '$.group'), '')",
     "told": "json_extract(s.data, '$.cost', '$.first_token_ms', '$.purpose', '$.delay')",

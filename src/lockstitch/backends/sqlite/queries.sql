@@ -56,6 +56,20 @@ FROM run_rows r CROSS JOIN threads t ON t.no = r.thread_no CROSS JOIN stitch_row
 -- Without a filter of runs, the index of tools is read from its start to its end. It has all columns of the calls.
 FROM stitch_rows s CROSS JOIN run_rows r ON r.no = s.run_no CROSS JOIN threads t ON t.no = r.thread_no;
 
+-- name: runs_listed
+-- Differs: the table has the column `elapsed`.
+SELECT {columns} FROM run_rows r JOIN threads t ON t.no = r.thread_no
+WHERE {filters} ORDER BY {order} LIMIT :row_limit;
+
+-- name: runs_bound
+-- Differs: the table has the column `elapsed`.
+SELECT CAST({key} AS text) FROM run_rows r WHERE {filters} ORDER BY {key} DESC LIMIT 1 OFFSET :walked;
+
+-- name: runs_walked
+-- Differs: the index and the order of the tables are set. SQLite would read all runs of the project.
+SELECT {columns} FROM run_rows r INDEXED BY {index} CROSS JOIN threads t ON t.no = r.thread_no
+WHERE {key} >= :bound AND {filters} ORDER BY {order} LIMIT :row_limit;
+
 -- own: days_lock
 -- There is one writer.
 SELECT 1;
