@@ -1,8 +1,10 @@
 """Checks of requests: host name, origin and size. Headers of responses and the access log."""
 
 import asyncio
+import gzip
 import json
 import logging
+import re
 
 import httpx2
 import pytest
@@ -87,6 +89,26 @@ async def test_head_has_the_headers_of_get_and_no_body(http: httpx2.AsyncClient,
     async with http.stream("GET", path) as expected:
         assert answer.headers["content-type"] == expected.headers["content-type"]
     assert (await http.head("/threads/nobody")).status_code == 404
+
+
+async def test_list_page_with_its_files_is_small(store: Store, http: httpx2.AsyncClient) -> None:
+    """A browser gets the page with fifty threads and its styles and scripts in less than 60 KB."""
+    for number in range(50):
+        await store.create(title=f"Refund for order {number}", kind="goal", goal="Settle the charge", status="pending")
+    waiting, sizes = ["/"], dict[str, int]()
+    while waiting:
+        path = waiting.pop()
+        async with http.stream("GET", path) as answer:
+            compressed = answer.headers.get("content-encoding") == "gzip"
+            raw = b"".join([part async for part in answer.aiter_raw()])
+        assert compressed or len(raw) < 1_000, path
+        sizes[path] = len(raw)
+        text = (gzip.decompress(raw) if compressed else raw).decode()
+        found = re.findall(r'(?:src|href)="(/static/[^"]+)"', text)
+        found += [f"/static/{name}" for name in re.findall(r'(?:from|import) "\./([a-z/]+\.js)"', text)]
+        waiting += [name for name in found if name not in sizes and name not in waiting]
+    assert len(sizes) > 10
+    assert sum(sizes.values()) < 60_000, sizes
 
 
 async def test_every_response_has_security_headers(http: httpx2.AsyncClient) -> None:
