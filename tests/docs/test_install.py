@@ -5,7 +5,7 @@ import tomllib
 
 from tests.docs.pages import DOCS, ROOT
 
-EXTRA = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
+EXTRA = re.compile(r"^\| `([\w-]+)` \|", re.MULTILINE)
 FOR_DEVELOPMENT = {"dev"}
 
 

@@ -9,6 +9,7 @@ from tests.docs.pages import DOCS, blocks, run_page
 PAGES: tuple[str, ...] = (
     "howto/approvals.md",
     "howto/budgets.md",
+    "howto/claude-agents.md",
     "howto/debugging.md",
     "howto/deploying.md",
     "howto/fastapi-chat.md",

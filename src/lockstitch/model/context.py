@@ -42,6 +42,17 @@ def kept_positions(compaction: Stitch) -> list[tuple[int, int]]:
     return [(int(first), int(last)) for first, last in ranges]
 
 
+def position_ranges(positions: Iterable[int]) -> list[list[int]]:
+    """Return positions as sorted ranges, for the `keep` of a compaction."""
+    ranges: list[list[int]] = []
+    for position in sorted(positions):
+        if ranges and ranges[-1][1] == position - 1:
+            ranges[-1][1] = position
+        else:
+            ranges.append([position, position])
+    return ranges
+
+
 def replaced_positions(compaction: Stitch) -> list[int]:
     """Return the positions at which a compaction puts new contributions."""
     replaced: Json = compaction.data.get("replace") or {}

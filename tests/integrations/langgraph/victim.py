@@ -5,18 +5,17 @@
 Each process is a fork of this one, which has imported everything. The output has one JSON line per point.
 """
 
-import asyncio
 import json
 import os
 import signal
 import sys
-import traceback
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable
 from itertools import count
 from typing import Any
 
 from lockstitch import open_store
 from lockstitch.integrations.langgraph import LockstitchSaver
+from tests.integrations.forks import in_fork
 from tests.integrations.langgraph.graphs import agent, config, said, texts
 
 
@@ -67,24 +66,6 @@ async def recover(url: str, thread: str) -> None:
             ),
             flush=True,
         )
-
-
-def in_fork(work: Callable[[], Coroutine[Any, Any, None]]) -> int:
-    """Return the signal that ended a forked process, or 0."""
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            asyncio.run(work())
-            code = 0
-        except Exception:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
-    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
-        sys.exit("A process failed, see above.")
-    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
 
 def main(url: str) -> None:

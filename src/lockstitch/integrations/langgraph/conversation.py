@@ -5,7 +5,7 @@ list, because the graph removed them or continues from an earlier checkpoint, a 
 context of the thread is the list of the graph, and its history has everything.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, cast
 
@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from lockstitch.engine.ports.provider import Usage
 from lockstitch.engine.usage import price
 from lockstitch.model import Entry, Json, NextMessageWait, Run, Stitch, Thread
-from lockstitch.model.context import kept_positions, replaces_context
+from lockstitch.model.context import kept_positions, position_ranges, replaces_context
 from lockstitch.store import Fields, Store, ThreadUpdate, Where
 
 _ABOUT: Final = "langgraph"
@@ -150,7 +150,7 @@ class _Plan:
             self._end_run("cancelled", "interrupted")
         remaining = frozenset(known)
         if remaining != self._context:
-            data: Json = {"applied": True, "reason": _ABOUT, "keep": _ranges(remaining), "replace": {}}
+            data: Json = {"applied": True, "reason": _ABOUT, "keep": position_ranges(remaining), "replace": {}}
             self._append(Entry(type="compaction", data=data))
         added: list[int] = []
         for message_id, message in new:
@@ -284,13 +284,3 @@ def _calls(position: int, message: Json | None) -> dict[str, _Call]:
 def _message_id(stitch: Stitch) -> str | None:
     about: Any = stitch.data.get(_ABOUT)
     return cast("Json", about).get("message_id") if isinstance(about, dict) else None
-
-
-def _ranges(positions: Iterable[int]) -> list[list[int]]:
-    ranges: list[list[int]] = []
-    for position in sorted(positions):
-        if ranges and ranges[-1][1] == position - 1:
-            ranges[-1][1] = position
-        else:
-            ranges.append([position, position])
-    return ranges
