@@ -88,7 +88,7 @@ async def test_head_has_the_headers_of_get_and_no_body(http: httpx2.AsyncClient,
     assert (answer.status_code, answer.content) == (200, b"")
     async with http.stream("GET", path) as expected:
         assert answer.headers["content-type"] == expected.headers["content-type"]
-    assert (await http.head("/threads/nobody")).status_code == 404
+    assert (await http.head("/threads/missing")).status_code == 404
 
 
 async def test_list_page_with_its_files_is_small(store: Store, http: httpx2.AsyncClient) -> None:

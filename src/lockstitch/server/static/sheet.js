@@ -8,9 +8,9 @@ const sheet = document.getElementById("keys");
 function draw() {
   const body = sheet.querySelector("[data-keys]");
   const here = keys.list(), known = new Set(here.map(({ group }) => group));
-  const others = PAGES.filter(({ group }) => !known.has(group)).map(({ group, entries }) =>
+  const remaining = PAGES.filter(({ group }) => !known.has(group)).map(({ group, entries }) =>
     ({ group: `${group} page`, entries: entries.map(([shown, says]) => ({ shown, says })) }));
-  body.replaceChildren(...[...here, ...others].map(({ group, entries }) =>
+  body.replaceChildren(...[...here, ...remaining].map(({ group, entries }) =>
     element("section", {}, element("h3", {}, group), element("dl", {}, ...entries.flatMap(({ shown, says }) => [
       element("dt", {}, ...shown.split(" ").flatMap((key) => [element("kbd", {}, key), " "])), element("dd", {}, says),
     ])))));
