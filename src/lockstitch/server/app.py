@@ -1,15 +1,13 @@
 """`create_app()` and `router()`: the server as an ASGI app or as a FastAPI router."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import cache
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
@@ -95,22 +93,13 @@ def create_app(store: Store, app: App | None = None, settings: Settings | None =
     # Not include_router: it would analyze the parameters of every route again, for each server of this process.
     server.router.routes.extend(route for router in served for route in router.routes)
     openapi.document(server, served, "/api/openapi.json")
-    server.router.routes.extend(_page_routes())
+    server.router.routes.extend(route for router in pages.routers() for route in router.routes)
     for router in [router for extension in extensions for router in extension.pages]:
         server.include_router(router, dependencies=[BarShown])
     for name, package in state.extensions.static.items():
         server.mount(f"/static/{name}", _Files(packages=[(package, "static")]), name=f"static-{name}")
     server.mount("/static", _Files(packages=[("lockstitch.server", "static")]), name="static")
     return server
-
-
-@cache
-def _page_routes() -> Sequence[BaseRoute]:
-    """Return the routes of the pages, with the navigation bar. All servers of this process share them."""
-    shared = APIRouter()
-    for router in pages.routers():
-        shared.include_router(router, dependencies=[BarShown])
-    return shared.routes
 
 
 def router(store: Store, app: App | None = None, settings: Settings | None = None) -> APIRouter:

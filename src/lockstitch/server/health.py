@@ -5,7 +5,7 @@ import resource
 import sys
 from typing import Any, Final, get_args
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from lockstitch.errors import LockstitchError
@@ -13,6 +13,7 @@ from lockstitch.model import Worker
 from lockstitch.model.thread import Status
 from lockstitch.server.auth import Admin
 from lockstitch.server.problems import Problem
+from lockstitch.server.routing import LazyRouter
 from lockstitch.server.state import server_state
 from lockstitch.store import Store
 from lockstitch.store.ingest_queue import QueueStatus
@@ -21,7 +22,7 @@ from lockstitch.version import VERSION
 PATIENCE: Final = 5.0
 """Seconds to wait for a response of the store."""
 
-router = APIRouter(tags=["health"])
+router = LazyRouter(tags=["health"])
 
 
 @router.get("/healthz", response_class=PlainTextResponse)

@@ -5,7 +5,7 @@ from contextvars import ContextVar
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -14,12 +14,13 @@ from lockstitch.errors import Refused, missing_extra
 from lockstitch.server.api.search import ask
 from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.problems import Problem
+from lockstitch.server.routing import LazyRouter
 
 # The extra mcp may be missing, and its import takes a second.
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
-router = APIRouter()
+router = LazyRouter()
 
 _current: ContextVar[Caller] = ContextVar("mcp_caller")
 """The caller of the current request. The tasks of the request inherit it."""

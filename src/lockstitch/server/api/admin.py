@@ -2,17 +2,18 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from pydantic import Field
 
 from lockstitch.model import Json, Token
 from lockstitch.server.api import responses
 from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Name, TextParam, TimeParam, rows
 from lockstitch.server.auth import Admin, Reader
+from lockstitch.server.routing import LazyRouter
 from lockstitch.store.reports.dashboard import DashboardReader
 from lockstitch.version import VERSION
 
-router = APIRouter(prefix="/api", tags=["administration"], default_response_class=ExactJSON)
+router = LazyRouter(prefix="/api", tags=["administration"], default_response_class=ExactJSON)
 
 
 class NewToken(Body):

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from starlette.responses import StreamingResponse
 
 from lockstitch.errors import StoreError
@@ -17,10 +17,11 @@ from lockstitch.model import Json, codec
 from lockstitch.server.api.schemas import Position, ThreadRefParam
 from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.middleware import add_log_fields
+from lockstitch.server.routing import LazyRouter
 from lockstitch.server.streams.project import ProjectStream, follow_stitches
 from lockstitch.server.streams.thread import StreamItem, ThreadStream, Until
 
-router = APIRouter(prefix="/api", tags=["events"])
+router = LazyRouter(prefix="/api", tags=["events"])
 
 EVENT_STREAM: Final = "text/event-stream"
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Path, Request
+from fastapi import Header, Path, Request
 from pydantic import Field
 from starlette.responses import Response
 
@@ -18,10 +18,11 @@ from lockstitch.server.api.schemas import Body, ExactJSON, IdempotencyKey, Messa
 from lockstitch.server.auth import Caller, Writer
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.problems import Problem
+from lockstitch.server.routing import LazyRouter
 from lockstitch.server.streams.thread import LIVELY, QUIET, ThreadStream, is_idle
 from lockstitch.store.conversations import EnqueuedMessage
 
-router = APIRouter(prefix="/api/agents", tags=["runs"], default_response_class=ExactJSON)
+router = LazyRouter(prefix="/api/agents", tags=["runs"], default_response_class=ExactJSON)
 
 
 WAITED: Final[dict[int | str, dict[str, Any]]] = {

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 from urllib.parse import quote
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from pydantic import Field
 from starlette.responses import Response
 
@@ -14,8 +14,9 @@ from lockstitch.server.api import responses
 from lockstitch.server.api.schemas import Body, ExactJSON, Id, Limit, Name, TextParam, ThreadRefParam, rows
 from lockstitch.server.auth import Caller, Reader, Writer
 from lockstitch.server.problems import Problem
+from lockstitch.server.routing import LazyRouter
 
-router = APIRouter(prefix="/api", tags=["shelves"], default_response_class=ExactJSON)
+router = LazyRouter(prefix="/api", tags=["shelves"], default_response_class=ExactJSON)
 
 User = Annotated[TextParam, Field(max_length=255)]
 

@@ -21,7 +21,8 @@ _create: Any = create_model
 class ResponseModel(BaseModel):
     """A JSON object with these members. Additional members are allowed."""
 
-    model_config = ConfigDict(extra="allow")
+    # Only the OpenAPI document needs these classes.
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
 
 def response_model(record: type[Record], name: str = "", without: frozenset[str] = frozenset(), **extra: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
 from lockstitch.engine.result import result_for, run_for
 from lockstitch.errors import NotFound
@@ -12,9 +12,10 @@ from lockstitch.server.api import responses
 from lockstitch.server.api.schemas import ExactJSON, Id, Limit, Name, RunRef, Since, rows
 from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.middleware import add_log_fields
+from lockstitch.server.routing import LazyRouter
 from lockstitch.store.reports.traces import LINES
 
-router = APIRouter(prefix="/api/runs", tags=["runs"], default_response_class=ExactJSON)
+router = LazyRouter(prefix="/api/runs", tags=["runs"], default_response_class=ExactJSON)
 
 
 @router.get("/{id}", response_model=responses.RunWithUsage)
@@ -81,7 +82,7 @@ async def _known(caller: Caller, id: str) -> Run:
     return run
 
 
-agents_router = APIRouter(prefix="/api/agents", tags=["agents"], default_response_class=ExactJSON)
+agents_router = LazyRouter(prefix="/api/agents", tags=["agents"], default_response_class=ExactJSON)
 
 AgentName = Annotated[Name, Path()]
 
@@ -120,7 +121,7 @@ async def versions(
     return ExactJSON(rows(agent_versions[-newest:]))
 
 
-stitches_router = APIRouter(prefix="/api/stitches", tags=["stitches"], default_response_class=ExactJSON)
+stitches_router = LazyRouter(prefix="/api/stitches", tags=["stitches"], default_response_class=ExactJSON)
 
 
 @stitches_router.get("", response_model=list[responses.Stitch])

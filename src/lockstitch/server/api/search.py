@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from lockstitch.lenses import catalog
@@ -13,10 +13,11 @@ from lockstitch.model.statistics import Group
 from lockstitch.server.api import responses
 from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Since, TextParam, TimeParam, rows
 from lockstitch.server.auth import Admin, Caller, Reader
+from lockstitch.server.routing import LazyRouter
 from lockstitch.store import QueryResult
 from lockstitch.store.reports.statistics import RunFilter, Statistics
 
-statistics_router = APIRouter(prefix="/api/stats", tags=["statistics"], default_response_class=ExactJSON)
+statistics_router = LazyRouter(prefix="/api/stats", tags=["statistics"], default_response_class=ExactJSON)
 
 Part = Literal["usage", "tools", "latency", "newest", "slowest", "failed"]
 
@@ -93,7 +94,7 @@ def _run(run: Run) -> Json:
     return {**run.as_json(), "usage": run.usage, "duration_ms": took}
 
 
-sql_router = APIRouter(prefix="/api/sql", tags=["sql"], default_response_class=ExactJSON)
+sql_router = LazyRouter(prefix="/api/sql", tags=["sql"], default_response_class=ExactJSON)
 
 Lens = Literal["three_table", "reasoning", "langsmith", "agentic_threads", "agno"]
 assert set(catalog.NAMES) == set(Lens.__args__)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType]
@@ -139,7 +140,7 @@ def as_answer(answer: QueryResult) -> ExactJSON:
     return ExactJSON({"columns": answer.columns, "rows": rows, "more": answer.truncated})
 
 
-search_router = APIRouter(prefix="/api", tags=["finding"], default_response_class=ExactJSON)
+search_router = LazyRouter(prefix="/api", tags=["finding"], default_response_class=ExactJSON)
 
 
 @search_router.get("/search", response_model=list[responses.Hit])

@@ -6,7 +6,7 @@ A reply needs no agent code. A worker that has the agent continues the thread.
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import Field
 from starlette.responses import Response
 
@@ -21,10 +21,11 @@ from lockstitch.server.api.schemas import Body, ExactJSON, IdempotencyKey, Messa
 from lockstitch.server.auth import Caller, Writer
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.problems import Problem
+from lockstitch.server.routing import LazyRouter
 from lockstitch.server.streams.thread import status_of
 from lockstitch.store.conversations import deliver_message
 
-router = APIRouter(prefix="/api/threads/{ref}", tags=["replies"], default_response_class=ExactJSON)
+router = LazyRouter(prefix="/api/threads/{ref}", tags=["replies"], default_response_class=ExactJSON)
 
 CallId = Annotated[TextParam, Field(min_length=1, max_length=255)]
 """The id or the key of a waiting call, as in `waiting_for`. Ids can repeat within a thread, keys do not."""

@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from lockstitch.engine.replies import pending_replies, waiting_calls
@@ -26,6 +26,7 @@ from lockstitch.server.api.schemas import (
 )
 from lockstitch.server.auth import Reader, Writer
 from lockstitch.server.middleware import add_log_fields
+from lockstitch.server.routing import LazyRouter
 from lockstitch.store import Store, Where
 from lockstitch.store.conversations import Task
 
@@ -33,7 +34,7 @@ Full = Annotated[bool, Query(description="Add all fields of each thread.")]
 
 Ids = Annotated[list[UUID], Query(alias="thread_id", max_length=200, description="Ids of threads, at most 200.")]
 
-router = APIRouter(prefix="/api/threads", tags=["threads"], default_response_class=ExactJSON)
+router = LazyRouter(prefix="/api/threads", tags=["threads"], default_response_class=ExactJSON)
 
 
 class Goal(Body):
@@ -261,7 +262,7 @@ async def fork(caller: Writer, ref: ThreadRefParam, fork: Fork | None = None) ->
     return ExactJSON(thread.as_json(), 201)
 
 
-queries_router = APIRouter(prefix="/api", tags=["threads"], default_response_class=ExactJSON)
+queries_router = LazyRouter(prefix="/api", tags=["threads"], default_response_class=ExactJSON)
 
 
 @queries_router.get("/overviews", response_model=list[responses.ThreadRow])

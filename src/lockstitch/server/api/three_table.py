@@ -5,7 +5,7 @@ Streams end with `data: [DONE]` and have no ids. The same thread is also availab
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 from starlette.responses import StreamingResponse
 
@@ -33,9 +33,10 @@ from lockstitch.server.api.schemas import (
 from lockstitch.server.api.thread_actions import ToolResult
 from lockstitch.server.auth import Caller, Reader, Writer
 from lockstitch.server.middleware import add_log_fields
+from lockstitch.server.routing import LazyRouter
 from lockstitch.store import Store
 
-router = APIRouter(prefix="/agent", tags=["compatible"], default_response_class=ExactJSON)
+router = LazyRouter(prefix="/agent", tags=["compatible"], default_response_class=ExactJSON)
 
 
 class RunRequest(Body):

@@ -7,7 +7,7 @@ so a client can disconnect, and read the stream of the run again from its start,
 from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response, StreamingResponse
 
@@ -37,9 +37,10 @@ from lockstitch.server.api.ui_requests import (
 from lockstitch.server.auth import Caller, Reader, Writer
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.problems import Problem
+from lockstitch.server.routing import LazyRouter
 from lockstitch.store.conversations import EnqueuedMessage
 
-router = APIRouter(prefix="/api/agents/{name}", tags=["user interfaces"], default_response_class=ExactJSON)
+router = LazyRouter(prefix="/api/agents/{name}", tags=["user interfaces"], default_response_class=ExactJSON)
 
 AgentName = Annotated[Name, Path(description="The name of an agent of the loaded app.")]
 ChatId = Annotated[TextParam, Field(min_length=1, max_length=250)]

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Annotated, Final, TypeVar
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from starlette.requests import ClientDisconnect
 
 from lockstitch.integrations.body_reader import OTEL
@@ -19,6 +19,7 @@ from lockstitch.server.api.schemas import ExactJSON
 from lockstitch.server.auth import Admin, Caller
 from lockstitch.server.ingest_buffer import IngestBuffer
 from lockstitch.server.problems import Problem
+from lockstitch.server.routing import LazyRouter
 
 _STORED_HEADERS: Final = ("content-type", "content-encoding", "user-agent")
 _LONGEST: Final = 500
@@ -85,7 +86,7 @@ async def _apart(intake: IngestBuffer, body: bytes, budget: Budget, look: Callab
             raise
 
 
-router = APIRouter(prefix="/api/arrivals", tags=["arrivals"], default_response_class=ExactJSON)
+router = LazyRouter(prefix="/api/arrivals", tags=["arrivals"], default_response_class=ExactJSON)
 
 
 @router.get("", response_model=responses.Arrivals)

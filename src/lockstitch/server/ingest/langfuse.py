@@ -17,9 +17,10 @@ from lockstitch.server.auth import Caller, Ingester
 from lockstitch.server.ingest.accept import accept, body_of
 from lockstitch.server.ingest.otlp import EXPORTED, answer
 from lockstitch.server.problems import Problem
+from lockstitch.server.routing import LazyRouter
 from lockstitch.version import VERSION
 
-router = APIRouter(prefix="/api/public", tags=["langfuse"])
+router = LazyRouter(prefix="/api/public", tags=["langfuse"])
 
 _SCORE: Final = "score-create"
 _LARGEST: Final = 4 << 20
@@ -105,7 +106,7 @@ async def unserved(request: Request) -> NoReturn:
 
 
 def unsupported_router() -> APIRouter:
-    unsupported = APIRouter(include_in_schema=False)
+    unsupported = LazyRouter(include_in_schema=False)
     unsupported.add_route("/api/public/{path:path}", unserved, methods=_METHODS)
     return unsupported
 

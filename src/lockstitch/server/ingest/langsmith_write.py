@@ -16,6 +16,7 @@ from lockstitch.server.auth import Ingester
 from lockstitch.server.ingest.accept import accept
 from lockstitch.server.ingest.otlp import EXPORTED, answer
 from lockstitch.server.problems import Problem
+from lockstitch.server.routing import LazyRouter
 
 PREFIXES: Final = ("", "/api/v1")
 
@@ -73,7 +74,7 @@ def routers() -> tuple[APIRouter, ...]:
 
 
 def _router(prefix: str) -> APIRouter:
-    router = APIRouter(prefix=prefix, tags=["langsmith"])
+    router = LazyRouter(prefix=prefix, tags=["langsmith"])
     router.add_api_route("/info", info, methods=["GET"], response_model=responses.Info)
     for path in ("/runs", "/runs/batch", "/runs/multipart", "/feedback"):
         router.add_api_route(path, take, methods=["POST"], status_code=202, response_model=responses.Taken)
@@ -127,7 +128,7 @@ async def unserved(request: Request) -> NoReturn:
 
 @cache
 def unsupported_routers() -> tuple[APIRouter, ...]:
-    router = APIRouter(include_in_schema=False)
+    router = LazyRouter(include_in_schema=False)
     for root in _ROOTS:
         for path in (f"/{root}", f"/{root}/{{path:path}}"):
             router.add_route(path, unserved, methods=_METHODS)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
 from lockstitch.integrations.body_reader import OTEL
@@ -14,8 +14,9 @@ from lockstitch.server.api import responses
 from lockstitch.server.auth import Ingester
 from lockstitch.server.ingest.accept import accept
 from lockstitch.server.otlp_responses import PROTOBUF, is_json
+from lockstitch.server.routing import LazyRouter
 
-router = APIRouter(tags=["otlp"])
+router = LazyRouter(tags=["otlp"])
 
 _JSON: Final = "application/json"
 _log = logging.getLogger("lockstitch.server")

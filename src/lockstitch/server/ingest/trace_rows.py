@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import JSONResponse
 
 from lockstitch.integrations.langsmith.export import find_run
@@ -18,9 +18,10 @@ from lockstitch.server.api.schemas import ExactJSON
 from lockstitch.server.auth import Caller, Ingester, Reader
 from lockstitch.server.ingest.langsmith_write import take
 from lockstitch.server.middleware import add_log_fields
+from lockstitch.server.routing import LazyRouter
 from lockstitch.store.store import run_sql
 
-router = APIRouter(tags=["traces"], default_response_class=ExactJSON)
+router = LazyRouter(tags=["traces"], default_response_class=ExactJSON)
 
 _ROWS: Final = 100_000
 _SECONDS: Final = 30.0

@@ -3,14 +3,15 @@
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Depends, Form, Query, Request
+from fastapi import Depends, Form, Query, Request
 from starlette.responses import Response
 
 from lockstitch.server.auth import TOKEN_COOKIE, check_form
 from lockstitch.server.pages.common.render import base_path, redirect_to, render
+from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.state import server_state
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 _DAYS: Final = 30
 Next = Annotated[str, Query(max_length=2000)]

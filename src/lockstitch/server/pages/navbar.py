@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import Depends, Form, Request
 from starlette.responses import Response
 
 from lockstitch.model import Worker
@@ -12,9 +12,8 @@ from lockstitch.server.extensions import NavLink
 from lockstitch.server.pages.common.format import TimedCache
 from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to
 from lockstitch.server.problems import Problem
+from lockstitch.server.routing import LazyRouter
 from lockstitch.store import Store, Where
-
-router = APIRouter(include_in_schema=False)
 
 _SECONDS: Final = 5.0
 """Seconds for which the list of projects is cached."""
@@ -64,6 +63,17 @@ async def bar_of(caller: Caller) -> Bar:
     )
 
 
+BarShown: Any = Depends(with_bar)
+
+
+def page_router(prefix: str = "") -> LazyRouter:
+    """Return a router of pages with the navigation bar."""
+    return LazyRouter(include_in_schema=False, prefix=prefix, dependencies=[BarShown])
+
+
+router = page_router()
+
+
 @router.post("/project")
 async def switch_project(
     request: Request, caller: FormWriter, project: Annotated[str, Form(max_length=255)]
@@ -75,9 +85,6 @@ async def switch_project(
     path = f"{base_path(request)}/"
     response.set_cookie(PROJECT_COOKIE, project, path=path, max_age=31_536_000, samesite="strict", httponly=True)
     return response
-
-
-BarShown: Any = Depends(with_bar)
 
 
 async def _workers(store: Store) -> list[Worker]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import Form, Query, Request
 from starlette.responses import HTMLResponse, Response
 
 from lockstitch.errors import NotFound
@@ -20,6 +20,7 @@ from lockstitch.server.pages.common import rows as waiting
 from lockstitch.server.pages.common.format import TimedCache
 from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to, render_page
 from lockstitch.server.pages.common.rows import rows
+from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.problems import Problem
 from lockstitch.store import Store
 from lockstitch.store.reports.dashboard import Costs
@@ -151,7 +152,7 @@ async def _searched(store: Store, text: str) -> list[Thread]:
     return [*named, *(thread for thread in matches if thread not in named)]
 
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 _counts = TimedCache[dict[str, int]](2.0)
 _costs = TimedCache["float | None"](10.0)

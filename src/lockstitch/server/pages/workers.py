@@ -7,13 +7,14 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, cast
 from uuid import UUID
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from lockstitch.errors import LockstitchError
 from lockstitch.model import Json, Limit, Thread, Worker, parse_time
 from lockstitch.server.auth import Admin, Caller, Reader
 from lockstitch.server.pages.common.render import render_page
+from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.problems import problem_of
 from lockstitch.store import Store, Where
 from lockstitch.store.reports.dashboard import OPEN
@@ -129,7 +130,7 @@ def _queue(ready: Sequence[Thread]) -> list[Queued]:
     return [Queued(agent, count, first[agent]) for agent, count in counts.most_common()]
 
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 
 @router.get("/workers", name="workers")

@@ -46,6 +46,7 @@ from lockstitch.server.ingest.langsmith.shares import (
 )
 from lockstitch.server.ingest.langsmith.spans import Span, read_span
 from lockstitch.server.problems import Problem
+from lockstitch.server.routing import LazyRouter
 from lockstitch.store import Store
 from lockstitch.store.datasets import get_dataset
 
@@ -608,7 +609,7 @@ def _offset(cursor: str | None) -> int:
 
 @cache
 def router() -> APIRouter:
-    router = APIRouter(prefix=PREFIX, tags=["langsmith"], default_response_class=ExactJSON)
+    router = LazyRouter(prefix=PREFIX, tags=["langsmith"], default_response_class=ExactJSON)
     add = router.add_api_route
     items, value = responses.LangSmithItems, responses.LangSmithObject
     paged: dict[str, Any] = {"methods": ["POST"], "response_model": items, "responses": {**_WRONG, **_STREAM}}

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from lockstitch.errors import LockstitchError
@@ -16,6 +16,7 @@ from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages.common.content import arguments, one_line
 from lockstitch.server.pages.common.format import dollars
 from lockstitch.server.pages.common.render import render_page
+from lockstitch.server.pages.navbar import page_router
 from lockstitch.store.reports.alignment import Allowance, align
 from lockstitch.store.reports.diff import Change, Difference, Pair, Step
 
@@ -105,7 +106,7 @@ def as_text(value: Any) -> str:
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 SHOWN: Final = 200
 """Maximum number of different steps on the page."""

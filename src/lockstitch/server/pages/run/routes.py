@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from lockstitch.errors import LockstitchError
@@ -21,6 +21,7 @@ from lockstitch.model.statistics import TOOL_ERRORS
 from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages.common.render import render_page
+from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.pages.run import panel, parts
 from lockstitch.server.pages.run.waterfall import Waterfall, waterfall
 from lockstitch.server.problems import Problem
@@ -95,7 +96,7 @@ def _count(sums: Sums, node: Node, elsewhere: bool, root: Node) -> None:
         sums.tools += node.duration_ms or 0
 
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 FIRST: Final = 60
 """Number of rows in the HTML of the page."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Form, Query, Request
+from fastapi import Depends, Form, Query, Request
 from starlette.responses import HTMLResponse, Response
 
 from lockstitch.errors import NotFound, Refused
@@ -15,13 +15,14 @@ from lockstitch.server.api.search import ask
 from lockstitch.server.auth import Admin, Caller, Reader, check_form
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to, render_page
+from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.pages.sql import result
 from lockstitch.server.pages.sql.result import QueryError, explain_query_error
 from lockstitch.server.pages.sql.schema import RECORD, Schema, examples, filled, schema_of
 from lockstitch.server.problems import Problem
 from lockstitch.store import QueryResult
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 LENSES: Final = (RECORD, *catalog.NAMES)
 _LONGEST: Final = 100_000

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import HTMLResponse
 
 from lockstitch.errors import LockstitchError, Refused
@@ -14,12 +14,13 @@ from lockstitch.model import Thread, as_id
 from lockstitch.model.statistics import Group, UsageRow
 from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.pages.common.render import is_htmx_request, render_page
+from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.pages.stats import charts
 from lockstitch.server.pages.stats.charts import PRESETS, Range, moments, range_of
 from lockstitch.server.problems import Problem, problem_of
 from lockstitch.store.reports.statistics import RunFilter, UsageTable
 
-router = APIRouter(include_in_schema=False)
+router = page_router()
 
 _GROUPS: Final[tuple[Group, ...]] = ("model", "agent", "project")
 _FEW: Final = 8

@@ -5,7 +5,7 @@ Every form works without JavaScript. With htmx the page stays and shows a toast.
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Request
+from fastapi import Form, Request
 from starlette.responses import Response
 
 from lockstitch.agents import answer, approve, cancel, deny, settle, submit_results
@@ -19,8 +19,9 @@ from lockstitch.server.pages.common.forms import filled
 from lockstitch.server.pages.common.open_calls import OpenCall, load_open_calls
 from lockstitch.server.pages.common.render import is_htmx_request, redirect_to, render_page
 from lockstitch.server.pages.common.rows import rows, title_of
+from lockstitch.server.pages.navbar import page_router
 
-router = APIRouter(include_in_schema=False, prefix="/threads/{ref}")
+router = page_router("/threads/{ref}")
 
 Call = Annotated[str, Form(min_length=1, max_length=255)]
 Text = Annotated[str, Form(max_length=1_000_000)]

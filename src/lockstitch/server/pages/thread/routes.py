@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from uuid import UUID
 
 import anyio
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.responses import HTMLResponse, Response
 
 from lockstitch.engine.usage import estimate
@@ -22,12 +22,13 @@ from lockstitch.server.pages.common.content import CONTENT_LIMIT
 from lockstitch.server.pages.common.open_calls import load_open_calls
 from lockstitch.server.pages.common.render import render_page
 from lockstitch.server.pages.common.rows import title_of
+from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.pages.thread.conversation import Conversation
 from lockstitch.server.pages.thread.sidebar import graph_of, side_of, state_of
 from lockstitch.store import Store
 from lockstitch.store.queries.log import inherited_turns
 
-router = APIRouter(include_in_schema=False, prefix="/threads/{ref}")
+router = page_router("/threads/{ref}")
 
 PAGE: Final = 100
 """Number of stitches per page."""
