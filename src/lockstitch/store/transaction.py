@@ -268,11 +268,22 @@ def position_entries(head: Thread, entries: Sequence[Entry], now: datetime) -> l
     stitches: list[Stitch] = []
     tip_id = head.tip_id
     for position, entry in enumerate(entries, start=head.position + 1):
-        stitch = at_position(entry, head.id, position, tip_id, head.fence, now)
+        stitch = _placed(entry, head, position, tip_id)
+        if stitch is None:
+            stitch = at_position(entry, head.id, position, tip_id, head.fence, now)
         if stitch.in_chain:
             tip_id = stitch.id
         stitches.append(stitch)
     return stitches
+
+
+def _placed(entry: Entry, head: Thread, position: int, tip_id: UUID | None) -> Stitch | None:
+    """Return the entry if it is already the stitch at this position, as the session of a held thread buffers it."""
+    if not isinstance(entry, Stitch) or entry.position != position or entry.thread_id is not head.id:
+        return None
+    if entry.fence != head.fence or entry.at is None or entry.log_id is not None:
+        return None
+    return entry if entry.previous_id is (tip_id if entry.in_chain else None) else None
 
 
 def derived_head_fields(update: ThreadUpdate, new_runs: Sequence[Run], stitches: Sequence[Stitch]) -> Fields:

@@ -40,7 +40,8 @@ _USAGE_KEYS: Final = dict.fromkeys(Usage._fields).keys()
 _FILE_KEYS: Final = dict.fromkeys(("filename", "content", "base64", "mime_type")).keys()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen: a frozen instance takes several times as long to create, and a function creates one for each request.
+@dataclass(slots=True, kw_only=True)
 class ScriptedReply:
     """One reply of a script: its content, failures and timing."""
 
@@ -255,8 +256,9 @@ class Scripted(Provider):
             if cut:
                 chunk = chunk._replace(text=chunk.text[:left])
             if chunk.text or not cut:
-                for visible in self._with_raw_event(chunk):
-                    yield visible
+                if self.raw_events:
+                    yield Chunk("raw", data={"type": chunk.kind, "text": chunk.text, **chunk.data})
+                yield chunk
             if cut:
                 raise ProviderError(reply.message or "Scripted end of the connection.", "connection")
             left = left - len(chunk.text) if left is not None else None
@@ -292,11 +294,6 @@ class Scripted(Provider):
         if not isinstance(reply, str | dict) and inspect.isawaitable(reply):
             reply = await reply
         return read_reply(reply)
-
-    def _with_raw_event(self, chunk: Chunk) -> Iterator[Chunk]:
-        if self.raw_events:
-            yield Chunk("raw", data={"type": chunk.kind, "text": chunk.text, **chunk.data})
-        yield chunk
 
 
 def _load(path: Path) -> Any:

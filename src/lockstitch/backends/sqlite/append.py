@@ -20,9 +20,9 @@ REFERENCES = frozenset({"thread_id", "run_id", "previous_id", "log_id"})
 """Fields of a stitch that are stored as row number or position, or that the table generates."""
 
 
-def change(connection: sqlite3.Connection, dialect: Dialect, thread_change: ThreadChange) -> Receipt:
+def change(cursor: sqlite3.Cursor, dialect: Dialect, thread_change: ThreadChange) -> Receipt:
     """Compare and set the head. If it matches, write everything that depends on it. Raises `Conflict` if not."""
-    execute, encode_id = connection.execute, dialect.encode_id
+    execute, encode_id = cursor.execute, dialect.encode_id
     thread_id = encode_id(thread_change.thread_id)
     worker_id = None if thread_change.worker_id is None else encode_id(thread_change.worker_id)
     seen = execute(
@@ -40,35 +40,35 @@ def change(connection: sqlite3.Connection, dialect: Dialect, thread_change: Thre
         if changed:
             values = dialect.encode(Run, changed)
             execute(_run_text(dialect, tuple(values)), (*values.values(), encode_id(run_id), number))
-    _add(connection, dialect, number, (tip, tip_position), thread_change.stitches)
+    _add(cursor, dialect, number, (tip, tip_position), thread_change.stitches)
     if thread_change.blob_refs:
-        _refer(connection, dialect, thread_change)
+        _refer(cursor, dialect, thread_change)
     for letter_id, taken_at in thread_change.consumed:
         parameters = {"id": encode_id(letter_id), "thread_id": thread_id, "position": taken_at}
         execute(*dialect.statement("letter_take", parameters))
     return Receipt(position, delivered, bool(cancel_requested))
 
 
-def begin(connection: sqlite3.Connection, dialect: Dialect, new: NewThread) -> Receipt:
+def begin(cursor: sqlite3.Cursor, dialect: Dialect, new: NewThread) -> Receipt:
     """Write a new thread with its first change. No other writer has seen it, so nothing is compared."""
-    number = connection.execute(*dialect.insert(new.head)).lastrowid
+    number = cursor.execute(*dialect.insert(new.head)).lastrowid
     assert number is not None
     for run in new.change.new_runs:
-        connection.execute(*dialect.insert(run))
-    _add(connection, dialect, number, (None, None), new.change.stitches)
-    _refer(connection, dialect, new.change)
+        cursor.execute(*dialect.insert(run))
+    _add(cursor, dialect, number, (None, None), new.change.stitches)
+    _refer(cursor, dialect, new.change)
     return new.receipt
 
 
-def _refer(connection: sqlite3.Connection, dialect: Dialect, thread_change: ThreadChange) -> None:
+def _refer(cursor: sqlite3.Cursor, dialect: Dialect, thread_change: ThreadChange) -> None:
     """Add the references of the thread to blobs."""
     for digest in thread_change.blob_refs:
         use = BlobUse(thread_id=thread_change.thread_id, sha256=digest)
-        connection.execute(*dialect.insert(use, dialect.upsert_name(BlobUse)))
+        cursor.execute(*dialect.insert(use, dialect.upsert_name(BlobUse)))
 
 
 def _add(
-    connection: sqlite3.Connection,
+    cursor: sqlite3.Cursor,
     dialect: Dialect,
     number: int,
     tip_at: tuple[Any, int | None],
@@ -81,19 +81,19 @@ def _add(
         row = dialect.row(stitch, REFERENCES)
         run_id = None if stitch.run_id is None else encode_id(stitch.run_id)
         previous_id = None if stitch.previous_id is None else encode_id(stitch.previous_id)
-        previous = tip_position if previous_id == tip else _position(connection, dialect, previous_id)
+        previous = tip_position if previous_id == tip else _position(cursor, dialect, previous_id)
         # The id is stored only if the previous stitch is no longer in this table.
         row += (number, run_id, run_id, previous, previous_id if previous is None else None)
-        connection.execute(text, row)
+        cursor.execute(text, row)
         if stitch.in_chain:
             tip, tip_position = row[0], stitch.position
 
 
-def _position(connection: sqlite3.Connection, dialect: Dialect, stitch_id: Any) -> int | None:
+def _position(cursor: sqlite3.Cursor, dialect: Dialect, stitch_id: Any) -> int | None:
     """Return the position of a stitch, or None if it is not in this table."""
     if stitch_id is None:
         return None
-    row = connection.execute(dialect.text("stitch_position"), (stitch_id,)).fetchone()
+    row = cursor.execute(dialect.text("stitch_position"), (stitch_id,)).fetchone()
     return None if row is None else row[0]
 
 

@@ -92,11 +92,11 @@ class SqliteBackend:
         step = commit.steps[0] if alone else None
         if isinstance(step, ThreadChange) and not step.replaced_stitches:
             # The only step is rejected before it has written anything. All other commits need a savepoint.
-            return [await self._writer.run(lambda connection: change(connection, self._dialect, step), several=False)]
+            return [await self._writer.run(lambda cursor: change(cursor, self._dialect, step), several=False)]
         new = new_threads_only(commit, blob_refs=True)
         if new is not None:
             return await self._writer.run(
-                lambda connection: [begin(connection, self._dialect, new_thread) for new_thread in new]
+                lambda cursor: [begin(cursor, self._dialect, new_thread) for new_thread in new]
             )
         return await self._write(
             lambda: operations.commit(self._dialect, self._change, self._delete, commit, self._clock)
@@ -104,7 +104,7 @@ class SqliteBackend:
 
     async def append_encoded(self, rows: Any) -> None:
         encoded: bulk.EncodedThreads = rows
-        await self._writer.run(lambda connection: bulk.write_encoded(connection, self._dialect, encoded), large=True)
+        await self._writer.run(lambda cursor: bulk.write_encoded(cursor, self._dialect, encoded), large=True)
 
     async def read(self, thread_id: UUID, ranges: Sequence[tuple[int, int | None]]) -> list[Stitch]:
         return await self._reader.run(lambda: operations.read(self._dialect, thread_id, ranges))
@@ -272,7 +272,7 @@ class SqliteBackend:
         return await (self._write(script) if writes else self._reader.run(script))
 
     async def _write(self, script: Callable[[], Script[T]]) -> T:
-        return await self._writer.run(lambda connection: run(connection, script()))
+        return await self._writer.run(lambda cursor: run(cursor, script()))
 
     @asynccontextmanager
     async def _as_file(self) -> AsyncGenerator[str]:
@@ -301,9 +301,9 @@ class SqliteBackend:
         return copy
 
     def _change(self, dialect: Dialect, thread_change: ThreadChange) -> Script[Receipt]:
-        """Write a change as a step of a commit, which already has the writer's connection."""
+        """Write a change as a step of a commit, which already has the writer's cursor."""
         yield from ()
-        receipt = change(self._writer.connection, dialect, thread_change)
+        receipt = change(self._writer.cursor, dialect, thread_change)
         if thread_change.replaced_stitches:
             yield from self._put(thread_change.replaced_stitches)
         return receipt

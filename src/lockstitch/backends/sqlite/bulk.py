@@ -56,9 +56,9 @@ def encode(commit: Commit, records: Sequence[Record]) -> EncodedThreads | None:
     return EncodedThreads(threads, [encoding.row(record, frozenset()) for record in records], kind)
 
 
-def write_encoded(connection: sqlite3.Connection, dialect: Dialect, encoded: EncodedThreads) -> None:
+def write_encoded(cursor: sqlite3.Cursor, dialect: Dialect, encoded: EncodedThreads) -> None:
     """Write the values of `encode`. Raises `Conflict` if one of the ids exists."""
-    execute = connection.execute
+    execute = cursor.execute
     head_text, run_text = _insert_text(dialect, Thread), _insert_text(dialect, Run)
     stitches: list[list[Any]] = []
     try:
@@ -66,9 +66,9 @@ def write_encoded(connection: sqlite3.Connection, dialect: Dialect, encoded: Enc
             number = execute(head_text, thread.head).lastrowid
             numbers = [execute(run_text, [*run, number]).lastrowid for run in thread.runs]
             stitches += [[*row, numbers[run], number] for run, row in thread.stitches]
-        connection.executemany(_insert_text(dialect, Stitch), stitches)
+        cursor.executemany(_insert_text(dialect, Stitch), stitches)
         if encoded.kind is not None:
-            connection.executemany(_insert_text(dialect, encoded.kind), encoded.records)
+            cursor.executemany(_insert_text(dialect, encoded.kind), encoded.records)
     except sqlite3.IntegrityError as exc:
         raise Conflict("Another writer has stored one of these traces.") from exc
 

@@ -112,7 +112,7 @@ def with_busy_retry(ask: Callable[[], T]) -> T:
         time.sleep(random.uniform(0.001, 0.01))
 
 
-def run(connection: sqlite3.Connection, script: Script[T]) -> T:
+def run(connection: sqlite3.Connection | sqlite3.Cursor, script: Script[T]) -> T:
     """Run a script to its end and return its result. The caller manages the transaction."""
     try:
         statement = next(script)

@@ -26,8 +26,8 @@ from lockstitch.errors import Conflict, LockstitchError, StoreUnreachable
 
 T = TypeVar("T")
 
-Work = Callable[[sqlite3.Connection], T]
-"""A function to run within a transaction."""
+Work = Callable[[sqlite3.Cursor], T]
+"""A function to run within a transaction. `Connection.execute` would create a cursor for every statement."""
 
 SLOW_COMMIT = 0.002
 """Average seconds of a commit from which on commits run in another thread."""
@@ -59,6 +59,7 @@ class GroupCommitWriter:
 
     def __init__(self, connection: sqlite3.Connection, path: str) -> None:
         self.connection = connection
+        self.cursor = connection.cursor()
         self.lock = threading.Lock()
         self._path = path
         self._waiting: list[_Task] = []
@@ -187,35 +188,35 @@ class GroupCommitWriter:
             return translate(exc, self._path)
 
     def _transaction(self, batch: list[_Task]) -> list[Any]:
-        connection = self.connection
+        execute = self.cursor.execute
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as exc:
             if is_busy(exc):
                 raise _Busy from exc
             raise
         try:
             outcomes = [self._run(task) for task in batch]
-            connection.execute("COMMIT")
+            execute("COMMIT")
         except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            if self.connection.in_transaction:
+                execute("ROLLBACK")
             raise
         return outcomes
 
     def _run(self, task: _Task) -> Any:
         if not task.several:
             try:
-                return task.work(self.connection)
+                return task.work(self.cursor)
             except Conflict as exc:
                 return exc
-        self.connection.execute("SAVEPOINT task")
+        self.cursor.execute("SAVEPOINT task")
         try:
-            outcome = task.work(self.connection)
+            outcome = task.work(self.cursor)
         except LockstitchError as exc:
-            self.connection.execute("ROLLBACK TO task")
+            self.cursor.execute("ROLLBACK TO task")
             outcome = exc
-        self.connection.execute("RELEASE task")
+        self.cursor.execute("RELEASE task")
         return outcome
 
 

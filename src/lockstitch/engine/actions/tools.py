@@ -271,9 +271,10 @@ async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
     Raises `ToolTimeout` if the tool exceeds its time limit, and `_FinishedLate` if the caller is cancelled and the tool
     finishes nevertheless.
     """
-    task = asyncio.create_task(_without_system_exit(work))
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(_tool_work(work, ended))
     try:
-        await _ended(task, limit)
+        await _ended(task, limit, ended)
     except asyncio.CancelledError:
         done = task.done()
         await _cancel_tool(task)
@@ -292,16 +293,18 @@ async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
     return task.result()
 
 
-async def _ended(task: "asyncio.Task[Any]", limit: float | None) -> None:
-    """Wait until a task has ended, at most for a time. `asyncio.wait` does the same in three times the time."""
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
+async def _ended(task: "asyncio.Task[Any]", limit: float | None, waiter: "asyncio.Future[None]") -> None:
+    """Wait until a task has ended, at most for a time. `asyncio.wait` does the same in three times the time.
+
+    The task may set the result of `waiter` in its last step. The caller then continues one iteration of the event loop
+    earlier.
+    """
 
     def wake(_: object = None) -> None:
         if not waiter.done():
             waiter.set_result(None)
 
-    timer = None if limit is None else loop.call_later(limit, wake)
+    timer = None if limit is None else asyncio.get_running_loop().call_later(limit, wake)
     task.add_done_callback(wake)
     try:
         await waiter
@@ -317,7 +320,7 @@ async def _cancel_tool(task: "asyncio.Task[Any]") -> None:
         return
     task.cancel()
     try:
-        await _ended(task, _CANCEL_SECONDS)
+        await _ended(task, _CANCEL_SECONDS, asyncio.get_running_loop().create_future())
     finally:
         if not task.done():
             # A tool in a thread ignores the first cancellation, because its result may still arrive.
@@ -325,12 +328,15 @@ async def _cancel_tool(task: "asyncio.Task[Any]") -> None:
         task.add_done_callback(_discard_outcome)
 
 
-async def _without_system_exit(work: Awaitable[Any]) -> Any:
-    """Await a tool. A `SystemExit` that it raises becomes `ToolFailed`."""
+async def _tool_work(work: Awaitable[Any], ended: "asyncio.Future[None]") -> Any:
+    """Await a tool, then set the result of `ended`. A `SystemExit` that the tool raises becomes `ToolFailed`."""
     try:
         return await work
     except SystemExit as exc:
         raise ToolFailed(f"SystemExit: {error_text(exc)}") from exc
+    finally:
+        if not ended.done():
+            ended.set_result(None)
 
 
 def _discard_outcome(task: "asyncio.Future[Any]") -> None:

@@ -462,12 +462,15 @@ def _over_limit(config: RunConfig, snapshot: RunSnapshot) -> tuple[str, str] | N
     """Return the limit that a run has reached: an error type and a message."""
     run = snapshot.run
     assert run is not None
-    longest = config.definition.max_stitches
+    definition = config.definition
+    longest = definition.max_stitches
     if snapshot.head.position >= longest:
         return "StitchesReached", f"The thread has {snapshot.head.position} stitches, and its maximum is {longest}."
+    if definition.run_budget is None and definition.thread_budget is None:
+        return None
     spent = run.total_cost or 0.0
     before = float(snapshot.head.state.get("total_cost") or 0.0)
-    limits = ((config.definition.run_budget, spent, "run"), (config.definition.thread_budget, spent + before, "thread"))
+    limits = ((definition.run_budget, spent, "run"), (definition.thread_budget, spent + before, "thread"))
     for limit, cost, what in limits:
         if limit is not None and cost >= limit:
             return "BudgetReached", f"The {what} has spent {cost:.6f} USD of its budget of {limit} USD."

@@ -121,6 +121,14 @@ class ThreadSession:
         return self.head.position + self._in_flight + len(self._buffer) + 1
 
     @property
+    def _tip_id(self) -> UUID | None:
+        """The id of the last stitch that `previous_id` links. While a commit is in flight, the store corrects it."""
+        for stitch in reversed(self._buffer):
+            if stitch.in_chain:
+                return stitch.id
+        return self.head.tip_id
+
+    @property
     def buffered(self) -> list[Stitch]:
         """The entries that the next commit appends, at their provisional positions."""
         return list(self._buffer)
@@ -137,7 +145,8 @@ class ThreadSession:
         if two clock readings are equal or the previous holder of the thread has a faster clock.
         """
         self._last_time = max(self.store.clock.now(), self._last_time + _INSTANT)
-        stitch = at_position(entry, self.head.id, self.next_position, None, self.head.fence, self._last_time)
+        head = self.head
+        stitch = at_position(entry, head.id, self.next_position, self._tip_id, head.fence, self._last_time)
         self._buffer.append(stitch)
         if child is not None:
             self._children[stitch.id] = child
