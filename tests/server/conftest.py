@@ -76,7 +76,7 @@ WIDE: ViewportSize = {"width": 1280, "height": 900}
 @pytest.fixture(scope="module")
 async def shared_page(browser: Browser) -> AsyncIterator[Page]:
     """One page per module, because a new one starts two processes. The server of each test is another origin."""
-    context = await browser.new_context(viewport=WIDE, reduced_motion="reduce")
+    context = await browser.new_context(viewport=WIDE, reduced_motion="reduce", timezone_id="UTC")
     yield await context.new_page()
     await context.close()
 

@@ -2,13 +2,13 @@
 
 import asyncio
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Page, expect
 
 from lockstitch.agents import Agent, App
-from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
 from lockstitch.model import Entry, Stitch
 from lockstitch.server import Settings
@@ -317,7 +317,8 @@ async def test_long_context_is_loaded_in_parts(store: Store, page: Page):
         await expect(page.get_by_role("link", name="Earlier")).to_have_count(0)
 
 
-async def test_running_safe_tool_is_shown(store: Store, page: Page):
+async def test_running_calls_are_shown_with_their_time(store: Store, page: Page):
+    """Safe tools have no stitch for their start. The title counts the threads that need the user."""
     gate = asyncio.Event()
 
     @tool(effect="safe")
@@ -326,16 +327,37 @@ async def test_running_safe_tool_is_shown(store: Store, page: Page):
         await gate.wait()
         return str(year)
 
-    script = [{"calls": [{"name": "read_archive", "input": {"year": 1999}}]}, "Read."]
-    app = App([Agent("reader", model=Scripted(script), tools=[read_archive], title=False)])
+    model = Gated([{"calls": [{"name": "read_archive", "input": {"year": 1999}}]}, "Read."])
+    app = App([Agent("reader", model=model, tools=[read_archive], title=False)])
     await store.start("reader", "Read it", key="archive")
     async with serving(store, app) as url:
-        await page.goto(f"{url}/threads/archive")
-        await expect(page.locator("#open")).to_contain_text("read_archive")
-        await page.goto(url)
-        await expect(page.locator("tr[data-row]")).to_contain_text("read_archive")
-        gate.set()
-        await expect(page.locator("tr[data-row]")).to_contain_text("Read.")
+        try:
+            await page.goto(f"{url}/threads/archive")
+            await expect(page.locator("#open .model-call time")).to_have_text(re.compile(r"^\d+ s$"))
+            model.gate.set()
+            await expect(page.locator("#open .running-call")).to_contain_text("read_archive")
+            await expect(page.locator("#open .running-call time")).to_have_text(re.compile(r"^\d+ s$"))
+            await expect(page).to_have_title("Read it · lockstitch")
+            await page.goto(url)
+            await expect(page.locator("tr[data-row]")).to_contain_text("read_archive")
+            await office().agent("legal").run("Redlines", store=store, thread="lease")
+            await expect(page).to_have_title("(1) Threads · lockstitch")
+        finally:
+            model.gate.set()
+            gate.set()
+
+
+async def test_times_are_shown_in_the_time_zone_of_the_browser(store: Store, browser: Browser):
+    thread = await store.create(key="dated")
+    at = datetime(2026, 3, 10, 1, 30, tzinfo=UTC)
+    await store.append(thread, [Entry(type="input", message={"role": "user", "content": "Hello"}, at=at)])
+    context = await browser.new_context(timezone_id="America/New_York")
+    page = await context.new_page()
+    async with serving(store) as url:
+        await page.goto(f"{url}/threads/dated")
+        await expect(page.locator("#p1 time")).to_have_text("21:30:00")
+        await expect(page.locator("#p1 time")).to_have_attribute("title", "2026-03-10 01:30:00 UTC")
+    await context.close()
 
 
 async def test_hidden_tabs_leave_their_connections_to_others(store: Store, page: Page):

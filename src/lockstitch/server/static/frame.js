@@ -3,6 +3,7 @@ import { cookie } from "./cookie.js";
 import "./focus.js";
 import { keys } from "./keys.js";
 import { openSheet } from "./sheet.js";
+import { local } from "./times.js";
 import { announce, toast } from "./toast.js";
 
 const root = document.documentElement;
@@ -40,6 +41,17 @@ addEventListener("htmx:responseError", (event) => {
   toast(said || `The server answered ${event.detail.xhr.status}.`);
 });
 addEventListener("htmx:sendError", () => toast("Server unreachable. Nothing was changed."));
+
+local(document);
+document.addEventListener("htmx:load", (event) => local(event.detail.elt));
+
+// The title has the number of threads that need the user, so it shows in the tab.
+const title = document.title, nav = document.querySelector(".nav");
+function count() {
+  const needing = document.getElementById("wants")?.firstChild?.textContent ?? "";
+  document.title = needing ? `(${needing}) ${title}` : title;
+}
+if (nav) { count(); new MutationObserver(count).observe(nav, { childList: true, subtree: true, characterData: true }); }
 
 const go = (path) => { location.href = `${document.body.dataset.base}${path}`; };
 for (const link of document.querySelectorAll(".nav a[data-key]")) {

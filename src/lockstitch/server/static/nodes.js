@@ -1,4 +1,6 @@
 // DOM nodes without innerHTML: text is always inserted as text.
+import { local } from "./times.js";
+
 export function element(name, attributes = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -23,5 +25,7 @@ export async function part(path) {
   const answer = await fetch(path, { headers: { "HX-Request": "true" } }).catch(() => null);
   if (!answer?.ok || answer.status === 204) return null;
   const parsed = new DOMParser().parseFromString(`<template>${await answer.text()}</template>`, "text/html");
-  return document.importNode(parsed.querySelector("template").content, true);
+  const nodes = document.importNode(parsed.querySelector("template").content, true);
+  local(nodes);
+  return nodes;
 }

@@ -64,6 +64,8 @@ class OpenCalls:
     running: list[tuple[Call, datetime | None]]
     queued: list[str]
     """Messages that the next run will read."""
+    model_since: datetime | None = None
+    """The time of the last stitch, if the run waits for a model."""
 
     @property
     def mark(self) -> str:
@@ -86,7 +88,9 @@ async def load_open_calls(store: Store, head: Thread) -> OpenCalls:
         person_requests, busy = await _of_run(store, head, other_run)
         requests += person_requests
         running += busy
-    return OpenCalls(requests, running if head.status == "running" else [], queued)
+    if head.status != "running":
+        return OpenCalls(requests, [], queued)
+    return OpenCalls(requests, running, queued, None if running or requests else head.active_at)
 
 
 async def _of_run(
