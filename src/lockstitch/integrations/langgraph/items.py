@@ -18,8 +18,8 @@ from langgraph.store.base import (
 )
 
 from lockstitch.errors import Refused
-from lockstitch.integrations.langgraph.loops import LoopBound
 from lockstitch.integrations.langgraph.records import EXTENSION, StoredItem
+from lockstitch.integrations.loops import LoopBound
 from lockstitch.store import AnyOf, Condition, Store, Transaction, Where
 
 SEPARATOR: Final = "."

@@ -16,7 +16,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from lockstitch.errors import Refused
 from lockstitch.integrations.langgraph.checkpoints import CheckpointLog
-from lockstitch.integrations.langgraph.loops import LoopBound
+from lockstitch.integrations.loops import LoopBound
 from lockstitch.store import Store
 
 NAMESPACE: Final = "langgraph"

@@ -1,0 +1,1 @@
+"""Integrations, compared with the stores that the frameworks have themselves."""
