@@ -104,6 +104,7 @@ For users who read the record with SQL: every table and column on SQLite and Pos
 `store.sql()` run such queries. To read the record in the form of another system, use a [lens](../howto/lenses.md).
 
 On PostgreSQL the tables are in the schema `lockstitch`. On SQLite `runs` and `stitches` are views over compact tables.
+There, the `data` of imported spans is compressed. Queries of Lockstitch see it completely, other programs see a part.
 A store of files has the same records as JSON. There, `lockstitch sql` reads a copy in SQLite. Change the record only
 through Lockstitch: a row that SQL changes breaks the guarantees.
 
@@ -133,6 +134,7 @@ These tables belong to the backends. Their columns can change with every version
 | `changed_days` | PostgreSQL | the transactions that changed past days |
 | `title_search` | SQLite | the full-text index of titles, with `title_search_…` |
 | `run_rows`, `stitch_rows` | SQLite | the tables behind `runs` and `stitches`, with numbers in place of ids |
+| `packed_data` | SQLite | the data of imported stitches, compressed |
 | `sqlite_sequence` | SQLite | the last `log_id`, a table of SQLite itself |
 
 `threads` has the additional column `no` on SQLite, the number of its row. An [application](../howto/plugins.md) can add

@@ -18,7 +18,7 @@ from lockstitch.integrations.importer import BATCH
 Values = Sequence[Any]
 
 # Referenced tables come first.
-_SQLITE = ("threads", "run_rows", "stitch_rows", "mirrored_model_calls")
+_SQLITE = ("threads", "run_rows", "stitch_rows", "mirrored_model_calls", "packed_data")
 _POSTGRES = ("threads", "runs", "stitches", "mirrored_model_calls")
 
 
@@ -54,7 +54,7 @@ def _batches(select: Callable[[str], list[Values]], columns: dict[str, list[str]
     for number, row in enumerate(log):
         home.setdefault(row[place], number // BATCH)
     number_of_batches = -(-len(log) // BATCH)
-    keys = {names[0]: columns[names[0]][0], names[1]: thread, names[3]: "thread_id"}
+    keys = {names[0]: columns[names[0]][0], names[1]: thread, names[3]: "thread_id", "packed_data": thread}
     ids = {row[0]: row[columns[names[0]].index("id")] for row in rows[names[0]]}
     by_id = {ids[key]: batch for key, batch in home.items()} | home
     tables: list[Table] = []

@@ -13,6 +13,7 @@ from typing import Any
 from lockstitch.backend import Receipt, ThreadChange
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.operations import NewThread, head_columns
+from lockstitch.backends.sqlite.packing import pack, write_contents
 from lockstitch.errors import Conflict
 from lockstitch.model import BlobUse, Run, Stitch, Thread, columns
 
@@ -77,16 +78,27 @@ def _add(
     """Append stitches to the thread with this row number and tip."""
     tip, tip_position = tip_at
     encode_id, text = dialect.encode_id, _stitch_text(dialect)
-    for stitch in stitches:
+    for content, stitch in _packed(cursor, dialect, number, stitches):
         row = dialect.row(stitch, REFERENCES)
         run_id = None if stitch.run_id is None else encode_id(stitch.run_id)
         previous_id = None if stitch.previous_id is None else encode_id(stitch.previous_id)
         previous = tip_position if previous_id == tip else _position(cursor, dialect, previous_id)
         # The id is stored only if the previous stitch is no longer in this table.
-        row += (number, run_id, run_id, previous, previous_id if previous is None else None)
+        row += (number, run_id, run_id, previous, previous_id if previous is None else None, content)
         cursor.execute(text, row)
         if stitch.in_chain:
             tip, tip_position = row[0], stitch.position
+
+
+def _packed(
+    cursor: sqlite3.Cursor, dialect: Dialect, number: int, stitches: Sequence[Stitch]
+) -> Sequence[tuple[int | None, Stitch]]:
+    """Write the packed data of stitches of an imported trace. Return the stitches, each with its packed data."""
+    if not stitches or stitches[0].parent_id is None:
+        return [(None, stitch) for stitch in stitches]
+    packed = pack(stitches)
+    numbers = write_contents(cursor, dialect, number, packed.contents)
+    return [(numbers[index], stitch) for index, stitch in packed.stitches]
 
 
 def _position(cursor: sqlite3.Cursor, dialect: Dialect, stitch_id: Any) -> int | None:
@@ -111,7 +123,7 @@ def _run_text(dialect: Dialect, names: tuple[str, ...]) -> str:
 def _stitch_text(dialect: Dialect) -> str:
     """Return the insert of a stitch.
 
-    Its values: the row, the thread's number, twice the run, the previous position and id.
+    Its values: the row, the thread's number, twice the run, the previous position and id, and the packed data.
     """
     target = dialect.target(Stitch)
     own = {name: target.values[name].replace(f":{name}", "?") for name, _ in columns(Stitch) if name not in REFERENCES}
@@ -120,6 +132,7 @@ def _stitch_text(dialect: Dialect) -> str:
         "run_no": target.values["run_no"].replace(":run_id", "?"),
         "previous": "?",
         "previous_id": "?",
+        "packed": "?",
     }
     values = own | references
     return dialect.text("insert", table=target.table, columns=", ".join(values), values=", ".join(values.values()))

@@ -43,6 +43,7 @@ from lockstitch.backends.sqlite import query as search
 from lockstitch.backends.sqlite.append import begin, change
 from lockstitch.backends.sqlite.connection import connect, run, translate, uri_of
 from lockstitch.backends.sqlite.dialect import dialect
+from lockstitch.backends.sqlite.packing import add_complete_stitches, replaced
 from lockstitch.backends.sqlite.query import create_lens_views, internal_query, views
 from lockstitch.backends.sqlite.query_processes import AT_ONCE, query
 from lockstitch.backends.sqlite.reader import ReadConnections
@@ -298,6 +299,7 @@ class SqliteBackend:
         copy = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         with self._writer.lock:
             self._writer.connection.backup(copy)
+        add_complete_stitches(copy)
         return copy
 
     def _change(self, dialect: Dialect, thread_change: ThreadChange) -> Script[Receipt]:
@@ -305,7 +307,7 @@ class SqliteBackend:
         yield from ()
         receipt = change(self._writer.cursor, dialect, thread_change)
         if thread_change.replaced_stitches:
-            yield from self._put(thread_change.replaced_stitches)
+            yield from replaced(dialect, thread_change.thread_id, thread_change.replaced_stitches, self._put)
         return receipt
 
     def _migrate(self) -> int:

@@ -14,6 +14,7 @@ from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.operations import new_threads_only
 from lockstitch.backends.sqlite.append import REFERENCES
 from lockstitch.backends.sqlite.dialect import dialect as sqlite_dialect
+from lockstitch.backends.sqlite.packing import Content, pack, write_contents
 from lockstitch.errors import Conflict
 from lockstitch.model import Record, Run, Stitch, SystemClock, Thread, columns
 
@@ -32,8 +33,10 @@ class EncodedThreads(NamedTuple):
 class EncodedThread(NamedTuple):
     head: list[Any]
     runs: list[list[Any]]
-    stitches: list[tuple[int, list[Any]]]
-    """Rows with the indexes of their runs. The database sets the numbers of the runs."""
+    stitches: list[tuple[int, int, list[Any]]]
+    """Rows with the indexes of their contents and runs. The database sets the numbers of both."""
+    contents: list[Content]
+    """The packed data of the stitches."""
 
 
 def encode(commit: Commit, records: Sequence[Record]) -> EncodedThreads | None:
@@ -44,14 +47,15 @@ def encode(commit: Commit, records: Sequence[Record]) -> EncodedThreads | None:
     encoding, threads = _encoding(), list[EncodedThread]()
     for head, thread_change in new:
         runs = {run.id: index for index, run in enumerate(thread_change.new_runs)}
-        stitches: list[tuple[int, list[Any]]] = []
-        for stitch in thread_change.stitches:
+        stitches: list[tuple[int, int, list[Any]]] = []
+        packed = pack(thread_change.stitches)
+        for content, stitch in packed.stitches:
             run = runs.get(stitch.run_id) if stitch.run_id else None
             if run is None or stitch.previous_id is not None:
                 return None
-            stitches.append((run, encoding.row(stitch, REFERENCES)))
+            stitches.append((content, run, encoding.row(stitch, REFERENCES)))
         rows = [encoding.row(run, _OF_THREAD) for run in thread_change.new_runs]
-        threads.append(EncodedThread(encoding.row(head, frozenset()), rows, stitches))
+        threads.append(EncodedThread(encoding.row(head, frozenset()), rows, stitches, packed.contents))
     kind = type(records[0]) if records else None
     return EncodedThreads(threads, [encoding.row(record, frozenset()) for record in records], kind)
 
@@ -65,7 +69,8 @@ def write_encoded(cursor: sqlite3.Cursor, dialect: Dialect, encoded: EncodedThre
         for thread in encoded.threads:
             number = execute(head_text, thread.head).lastrowid
             numbers = [execute(run_text, [*run, number]).lastrowid for run in thread.runs]
-            stitches += [[*row, numbers[run], number] for run, row in thread.stitches]
+            packed = write_contents(cursor, dialect, number, thread.contents)
+            stitches += [[*row, packed[content], numbers[run], number] for content, run, row in thread.stitches]
         cursor.executemany(_insert_text(dialect, Stitch), stitches)
         if encoded.kind is not None:
             cursor.executemany(_insert_text(dialect, encoded.kind), encoded.records)
@@ -86,7 +91,7 @@ def _insert_text(dialect: Dialect, kind: type[Record]) -> str:
     left_out = REFERENCES if kind is Stitch else _OF_THREAD if kind is Run else frozenset[str]()
     values = {name: target.values[name].replace(f":{name}", "?") for name, _ in columns(kind) if name not in left_out}
     if kind is Stitch:
-        values["run_no"] = "?"
+        values["packed"] = values["run_no"] = "?"
     if kind in (Stitch, Run):
         values["thread_no"] = "?"
     parts = {"table": target.table, "columns": ", ".join(values), "values": ", ".join(values.values())}

@@ -8,6 +8,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from lockstitch.backends.sql.queries import Script
+from lockstitch.backends.sqlite.packing import add_complete_stitches
 from lockstitch.errors import (
     Conflict,
     KeyTaken,
@@ -89,6 +90,7 @@ def connect(path: str, *, synchronous: str, read_only: bool = False) -> sqlite3.
         with_busy_retry(lambda: connection.execute(f"PRAGMA synchronous = {synchronous}"))
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA busy_timeout = 0" if not read_only else "PRAGMA busy_timeout = 5000")
+        with_busy_retry(lambda: add_complete_stitches(connection))
     except BaseException:
         connection.close()
         raise

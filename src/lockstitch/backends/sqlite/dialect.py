@@ -48,7 +48,8 @@ _STITCH = _target(
         "thread_id": {"thread_no": _THREAD},
         "run_id": {"run_no": _RUN},
         "previous_id": {"previous": _PREVIOUS, "previous_id": _PREVIOUS_ID},
-        "data": {"data": "nullif(:data, '{}')"},
+        # The data of the row is complete. `packing` packs that of imported stitches afterwards.
+        "data": {"data": "nullif(:data, '{}')", "packed": "NULL"},
         "log_id": {},
     },
 )

@@ -18,6 +18,29 @@ UPDATE threads SET position = ?, pending_children = pending_children + ?{changes
 -- Only the holder of the thread writes its runs, in the commit in which the compare-and-set succeeded.
 UPDATE run_rows SET {changes} WHERE id = ? AND thread_no = ?;
 
+-- own: pack
+INSERT INTO packed_data (thread_no, first_position, last_position, content) VALUES (?, ?, ?, ?);
+
+-- own: pack_named
+INSERT INTO packed_data (thread_no, first_position, last_position, content)
+VALUES ((SELECT no FROM threads WHERE id = :thread_id), :first_position, :last_position, :content);
+
+-- own: packed_at
+SELECT DISTINCT packed FROM stitch_rows
+WHERE thread_no = (SELECT no FROM threads WHERE id = :thread_id) AND position IN ({positions}) AND packed IS NOT NULL;
+
+-- own: packed_set
+UPDATE stitch_rows SET packed = last_insert_rowid()
+WHERE thread_no = (SELECT no FROM threads WHERE id = :thread_id) AND position IN ({positions});
+
+-- own: packed_sweep
+-- Contents that no stitch uses any longer.
+DELETE FROM packed_data
+WHERE no IN ({numbers}) AND NOT EXISTS (
+    SELECT 1 FROM stitch_rows s
+    WHERE s.thread_no = packed_data.thread_no AND s.packed = packed_data.no
+      AND s.position BETWEEN packed_data.first_position AND packed_data.last_position);
+
 -- own: stitch_position
 SELECT position FROM stitch_rows WHERE id = ?;
 

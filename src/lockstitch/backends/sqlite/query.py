@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from lockstitch.backend import RANKED, QueryResult, SearchHit
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Script
+from lockstitch.backends.sqlite import packing
 from lockstitch.backends.sqlite.query_process import add_functions, authorize
 from lockstitch.backends.sqlite.query_processes import explain, overrun
 from lockstitch.backends.sqlite.schema import extensions, statements
@@ -39,7 +40,9 @@ def views(name: str | None, added: Sequence[str]) -> list[str]:
     if name is not None:
         parts = [part for extension in known(added) if (part := extension.lens(catalog.check(name), "sqlite"))]
         scripts.append(catalog.composed(name, "sqlite", parts))
-    return [_VIEW.sub("CREATE TEMP VIEW", statement, count=1) for script in scripts for statement in statements(script)]
+    created = [_VIEW.sub("CREATE TEMP VIEW", text, count=1) for script in scripts for text in statements(script)]
+    # A lens may have a view `stitches`. Without one, that of the connection stays.
+    return ["DROP VIEW IF EXISTS temp.stitches", *created, packing.VIEW]
 
 
 def internal_query(

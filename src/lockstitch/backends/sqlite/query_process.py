@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import zlib
+from functools import lru_cache
 
 try:
     import resource
@@ -117,6 +118,7 @@ def add_functions(connection: sqlite3.Connection) -> None:
         return row[0] if row else None
 
     connection.create_function("lockstitch_unpacked", 1, _unpacked, deterministic=True)
+    connection.create_function("lockstitch_data", 2, unpacked_data, deterministic=True)
     connection.create_function("lockstitch_request", 1, request)
     for name, arguments, function in _POSTGRES_FUNCTIONS:
         connection.create_function(name, arguments, function, deterministic=True)
@@ -216,6 +218,18 @@ def _unpacked(content: bytes) -> str:
     """Return the stitches of an archive as a JSON array. An archive has one line of JSON per stitch."""
     lines = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(content, _LIMITS[sqlite3.SQLITE_LIMIT_LENGTH])
     return f"[{lines.decode().rstrip().replace(chr(10), ',')}]"
+
+
+def unpacked_data(content: bytes, position: int) -> str:
+    """Return the data of the stitch at a position."""
+    return _lines(content)[position]
+
+
+@lru_cache(maxsize=4)
+def _lines(content: bytes) -> "dict[int, str]":
+    """Return the data by position: each line has both. Cached, because most readers need all of them."""
+    lines = [line.partition(" ") for line in zlib.decompress(content).decode().split("\n")]
+    return {int(position): text for position, _, text in lines}
 
 
 def _open(request: "dict[str, Any]") -> "tuple[sqlite3.Connection | None, dict[str, Any]]":

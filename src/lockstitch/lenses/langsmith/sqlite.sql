@@ -20,7 +20,7 @@ SELECT r.shown_id AS run_id,
             WHEN instr(r.state, '"thread_id"') > 0 THEN r.state ->> '$.thread_id' END AS thread_id,
        (SELECT CASE WHEN r.source = 'native' THEN json_array(json(i.message))
                     ELSE coalesce(i.data -> '$.inputs.messages', i.data -> '$.inputs') END
-        FROM main.stitch_rows i
+        FROM lens_data i
         WHERE i.thread_no = r.thread_no AND i.position = r.input_position) AS input_messages,
        CASE WHEN r.source = 'native' THEN
            (SELECT json_array(json_array(json_object(
@@ -35,7 +35,7 @@ SELECT r.shown_id AS run_id,
        ELSE
            (SELECT coalesce(nullif(o.data -> '$.outputs.generations', 'null'),
                             nullif(o.data -> '$.outputs.messages', 'null'), o.data -> '$.outputs')
-            FROM main.stitch_rows o
+            FROM lens_data o
             WHERE o.thread_no = r.thread_no AND o.position = r.input_position)
        END AS output_messages,
        coalesce(CASE WHEN instr(r.metadata, '"ls_model_name"') > 0 AND r.source <> 'native'
@@ -70,7 +70,8 @@ SELECT s.llm_call_id,
             ELSE (SELECT count(*) FROM main.stitch_rows e
                   WHERE e.thread_no = s.thread_no AND e.position >= root.first_position AND e.position < s.position
                     AND e.type = 'llm_call') END AS step_index,
-       coalesce(s.data ->> '$.prompt', s.data ->> '$.inputs.prompt', s.data ->> '$.inputs.prompts[0]') AS prompt_text,
+       (SELECT coalesce(d.data ->> '$.prompt', d.data ->> '$.inputs.prompt', d.data ->> '$.inputs.prompts[0]')
+        FROM lens_data d WHERE d.log_id = s.log_id) AS prompt_text,
        coalesce(s.data ->> '$.finish_reason', CASE WHEN r.source = 'native' THEN s.status END) AS finish_reason,
        s.model AS model_name,
        coalesce(s.data ->> '$.provider', r.provider) AS model_provider,
@@ -154,8 +155,8 @@ SELECT c.tool_call_id,
                    AND (SELECT s.call_index FROM main.stitch_rows s WHERE s.log_id = c.log_id) = (
                        SELECT count(*) FROM json_each(l.message, '$.content') e
                        WHERE e.key < b.key AND e.type = 'object' AND e.value ->> '$.type' = 'tool_use'))
-            ELSE (SELECT coalesce(s.data -> '$.args', s.data -> '$.inputs') FROM main.stitch_rows s
-                  WHERE s.log_id = c.log_id) END AS tool_args,
+            ELSE (SELECT coalesce(d.data -> '$.args', d.data -> '$.inputs') FROM lens_data d
+                  WHERE d.log_id = c.log_id) END AS tool_args,
        CASE WHEN c.status IN ('ok', 'settled') THEN 'success' WHEN c.status IS NOT NULL THEN 'error' END AS tool_status,
        -- Blocks unchanged as JSON; a text as text.
        CASE WHEN c.place IS NULL THEN (SELECT s.message ->> '$.content' FROM main.stitch_rows s

@@ -2,6 +2,13 @@
 -- or run. Lists are built as text, in which content is unchanged. SQLite 3.40 has no ORDER BY inside aggregates: a
 -- subquery orders the rows, and its sort is stable.
 
+-- The complete data of stitches. That of imported ones is packed.
+CREATE VIEW lens_data AS
+SELECT s.log_id, s.thread_no, s.position, s.message,
+       CASE WHEN s.packed IS NULL THEN s.data
+            ELSE lockstitch_data((SELECT p.content FROM main.packed_data p WHERE p.no = s.packed), s.position) END AS data
+FROM main.stitch_rows s;
+
 -- The context of the thread's own lane at one of its stitches. The context of the last stitch is that for the next
 -- model call. As in model/context.py it starts at the last compaction or fork. A stitch contributes at its position,
 -- tool results at the position of their response: rows are grouped by that position, and results enter when all are
