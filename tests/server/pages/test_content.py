@@ -7,6 +7,7 @@ import pytest
 from jinja2 import Environment, PackageLoader
 
 from lockstitch.server.pages.common import markdown
+from lockstitch.server.pages.common.content import answer_line
 from lockstitch.server.pages.common.markdown import markdown_blocks
 from tests.work import assert_linear, lines, steps
 
@@ -97,3 +98,8 @@ def rendered(text: str) -> str:
 )
 def test_page_shows_markdown_as_escaped_html(text: str, html: str) -> None:
     assert rendered(text) == html
+
+
+def test_line_of_a_list_has_no_markdown_marks() -> None:
+    text = "## Title\n\n**The Wild Robot.** Roz wakes, see [here](https://a.example).\n\n- *one*\n- `two`"
+    assert answer_line(text) == "Title The Wild Robot. Roz wakes, see here. one two"

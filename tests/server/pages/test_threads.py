@@ -54,6 +54,9 @@ async def test_threads_that_need_a_person_are_first(store: Store, page: Page):
         titles = page.locator("tr[data-row] .title a")
         await expect(page.locator("#wants")).to_contain_text("2")
         assert (await titles.all_inner_texts())[:2] == ["lease", "Refund for order 10482, charged twice"]
+        statuses = [text.strip() for text in await page.locator("tr[data-row] .c-status").all_inner_texts()]
+        assert statuses[:2] == ["needs you", "needs you"]
+        assert {"idle", "last run failed", "pending"} <= set(statuses[2:])
         await expect(page.locator("[data-live-word]")).to_have_text("live")
         await look(page, "threads")
 

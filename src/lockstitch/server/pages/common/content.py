@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 from lockstitch.model import Json, Stitch, codec, text_of
 from lockstitch.model.message import blocks
+from lockstitch.server.pages.common.markdown import plain_text
 
 WIDTH: Final = 88
 """Maximum length of a JSON value that stays on one line."""
@@ -115,7 +116,7 @@ def answer_line(text: str, limit: int = 200) -> str:
     """Return the start of an answer without line breaks. Of a JSON object: its names and simple values."""
     stripped = text.strip().removeprefix("```json").removesuffix("```").strip()
     if not stripped.startswith("{") or len(stripped) > CONTENT_LIMIT * 10:
-        return one_line(text, limit)
+        return one_line(plain_text(text[: limit * 4]), limit)
     try:
         value = cast("dict[str, Any]", codec.loads(stripped))
     except ValueError:

@@ -1,7 +1,7 @@
 """Markdown as a tree of blocks, which a template renders with escaping."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
@@ -94,6 +94,17 @@ def markdown_blocks(text: str) -> list[MarkdownBlock]:
         elif token.nesting < 0:
             inside.pop()
     return root.blocks
+
+
+def plain_text(text: str) -> str:
+    """Return a Markdown text without its marks."""
+    return " ".join(_texts(markdown_blocks(text)))
+
+
+def _texts(blocks: Iterable[MarkdownBlock]) -> Iterator[str]:
+    for block in blocks:
+        yield block.text or "".join(text for _, text, _ in block.inlines)
+        yield from _texts(block.blocks)
 
 
 def _inlines(tokens: Sequence[Token]) -> list[MarkdownInline]:

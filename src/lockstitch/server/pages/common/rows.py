@@ -210,6 +210,8 @@ class WaitCell:
     age: str
     personal: bool
     old: bool = False
+    scheduled: bool = False
+    """True if the thread continues at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,22 @@ class ThreadListRow:
 
     failed: bool = False
     """True if the thread is idle after a failed run."""
+
+    @property
+    def status(self) -> str:
+        """The status to show: of an idle thread whose last run failed, that of the run."""
+        return "failed" if self.failed else self.thread.status
+
+    @property
+    def says(self) -> str:
+        """The status in words."""
+        if self.failed:
+            return "last run failed"
+        if self.thread.status != "waiting":
+            return self.thread.status
+        if self.wait is None:
+            return "idle"
+        return "needs you" if self.wait.personal else "scheduled" if self.wait.scheduled else "waiting"
 
     @property
     def person(self) -> bool:
@@ -343,9 +361,10 @@ def _machine(thread: Thread, wait: Wait, children: int, now: datetime) -> WaitCe
         case ChildrenWait():
             return _children(thread, children)
         case RetryWait():
-            return WaitCell("retry", f"in {span(left)}" if left and left > 0 else "soon", False)
+            return WaitCell("retry", f"in {span(left)}" if left and left > 0 else "soon", False, scheduled=True)
         case _:
-            return WaitCell(wait.kind, f"{span(left)} left" if left and left > 0 else "", False)
+            age = f"{span(left)} left" if left and left > 0 else ""
+            return WaitCell(wait.kind, age, False, scheduled=wait.until is not None)
 
 
 def _children(thread: Thread, known: int) -> WaitCell:
