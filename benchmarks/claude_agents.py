@@ -46,6 +46,9 @@ class Rows:
             "CREATE TABLE sessions (project TEXT, session TEXT, summary TEXT, PRIMARY KEY (project, session));"
         )
 
+    def close(self) -> None:
+        self._connection.close()
+
     async def append(self, key: Any, entries: Sequence[Any]) -> None:
         place = key["project_key"], key["session_id"]
         execute = self._connection.execute
@@ -102,7 +105,9 @@ async def main() -> None:
         batches = turns(SIZED_TURNS)
         async with open_store(f"sqlite:///{folder}/size.db") as store:
             await milliseconds(LockstitchSessionStore(store).append, batches)
-        await milliseconds(Rows(folder / "rows-size.db", fold).append, batches)
+        rows = Rows(folder / "rows-size.db", fold)
+        await milliseconds(rows.append, batches)
+        rows.close()
         content = SIZED_TURNS * 2 * LENGTH
         written = sum(len(json.dumps(entry)) for batch in batches for entry in batch)
         print(f"content {content} bytes, transcript {written} bytes")

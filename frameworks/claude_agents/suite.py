@@ -1,4 +1,4 @@
-"""The conformance suite of the Claude Agent SDK on three backends, and its helpers compared with its own store.
+"""The conformance suite of the Claude Agent SDK on three backends, its helpers, and Claude Code itself.
 
     python -m frameworks.claude_agents.suite [files] [sqlite] [postgres]
 
@@ -19,6 +19,7 @@ from typing import Any
 import claude_agent_sdk as sdk
 from claude_agent_sdk.testing import run_session_store_conformance
 
+from frameworks.claude_agents.program import program
 from lockstitch import open_store
 from lockstitch.integrations.claude_agents import LockstitchSessionStore
 from lockstitch.store import Store
@@ -103,7 +104,7 @@ async def stores(backends: Sequence[str], folder: Path) -> AsyncIterator[dict[st
 
 
 async def main(backends: Sequence[str]) -> int:
-    checks: tuple[Callable[[Store], Awaitable[int]], ...] = (conformance, helpers)
+    checks: tuple[Callable[[Store], Awaitable[int]], ...] = (conformance, helpers, program)
     passed, failed = 0, False
     with tempfile.TemporaryDirectory() as folder:
         async with stores(backends, Path(folder)) as urls:

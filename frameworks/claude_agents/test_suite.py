@@ -1,4 +1,4 @@
-"""The conformance suite and the helpers of the Claude Agent SDK, with the newest and a pinned version of the SDK."""
+"""The conformance suite of the Claude Agent SDK and Claude Code itself, with the newest and a pinned version."""
 
 import subprocess
 
@@ -6,7 +6,10 @@ import pytest
 
 from frameworks.environments import ROOT, python_of
 
-VERSIONS = {"newest": ("claude-agent-sdk",), "pinned": ("claude-agent-sdk==0.2.182",)}
+VERSIONS = {
+    "newest": ("claude-agent-sdk", "genai-prices"),
+    "pinned": ("claude-agent-sdk==0.2.182", "genai-prices"),
+}
 
 
 @pytest.mark.parametrize("versions", VERSIONS)

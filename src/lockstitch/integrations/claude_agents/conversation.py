@@ -20,7 +20,7 @@ from lockstitch.integrations.claude_agents.transcript import (
     Recorded,
     calls_of,
     is_note,
-    message_id_of,
+    response_id_of,
 )
 from lockstitch.model import Entry, Json, Run, Thread
 from lockstitch.model.clock import parse_time
@@ -65,7 +65,7 @@ class _Draft:
     content: Any = None
     values: Fields = field(default_factory=dict[str, Any])
     data: Json = field(default_factory=dict[str, Any])
-    message_id: str | None = None
+    response_id: str | None = None
     usage: dict[str, int] | None = None
 
 
@@ -114,7 +114,7 @@ class _Plan:
         part: Json = {"number": number, "entry": entry} if new.exact is None else {"number": number, "json": new.exact}
         content = _content_of(entry)
         role = entry.get("type")
-        if self._stop is not None and (role != "assistant" or message_id_of(entry) not in self._responses):
+        if self._stop is not None and (role != "assistant" or response_id_of(entry) not in self._responses):
             self._end_run("completed", self._stop)
         if content is None or (entry.get("isSidechain") is True and self._head.parent_id is None):
             self._add_other(entry, part)
@@ -142,17 +142,17 @@ class _Plan:
 
     def _add_response(self, entry: Json, part: Json, content: list[Json]) -> None:
         message: Json = entry["message"]
-        message_id = message_id_of(entry)
+        response_id = response_id_of(entry)
         _take_content(part, len(content))
-        place = self._responses.get(message_id) if message_id is not None else None
+        place = self._responses.get(response_id) if response_id is not None else None
         if place is None:
-            continues = message_id is not None and message_id == self._recorded.message_id
+            continues = response_id is not None and response_id == self._recorded.response_id
             if self._open_run is None and not (continues and self._run is not None):
                 self._start_run()
-            draft = _Draft("llm_call", [part], self._last_run_id, self._at, content=[], message_id=message_id)
+            draft = _Draft("llm_call", [part], self._last_run_id, self._at, content=[], response_id=response_id)
             place = self._append(draft)
-            if message_id is not None:
-                self._responses[message_id] = place
+            if response_id is not None:
+                self._responses[response_id] = place
         else:
             self._drafts[place].parts.append(part)
         draft = self._drafts[place]
@@ -290,7 +290,7 @@ class _Plan:
         """Set the tokens and the cost of a response, without the tokens that earlier stitches of it have."""
         if draft.usage is None:
             return
-        continues = draft.message_id is not None and draft.message_id == self._recorded.message_id
+        continues = draft.response_id is not None and draft.response_id == self._recorded.response_id
         earlier = self._recorded.usage if continues else {}
         tokens = {name: max(0, draft.usage[name] - earlier.get(name, 0)) for name in TOKENS}
         values |= tokens
@@ -351,7 +351,7 @@ def _take_content(part: Json, number: int | None) -> None:
         part["blocks"] = number
     if "entry" in part:
         entry: Json = part["entry"]
-        part["entry"] = {**entry, "message": {**entry["message"], "content": None}}
+        part["entry"] = {**entry, "message": {**entry["message"], "content": ""}}
 
 
 def _content_of(entry: Json) -> str | list[Json] | None:

@@ -2,7 +2,7 @@
 
 Each stitch names its entries in `data["claude"]`, a list of parts:
 
-    {"number": 7, "blocks": 1, "entry": {…, "message": {…, "content": null}}}
+    {"number": 7, "blocks": 1, "entry": {…, "message": {…, "content": ""}}}
 
 `number` is the place of the entry in the transcript, from 0. `blocks` is the number of content blocks in the message of
 the stitch that belong to the entry. Without `blocks`, the whole content of the message belongs to it; if the stitch has
@@ -56,8 +56,8 @@ class Recorded:
         """Position of the last message if it is a response without calls."""
         self.model: str | None = None
         """Model of the last response."""
-        self.message_id: str | None = None
-        """Id that the API gave the last response. A response may have entries in several commits."""
+        self.response_id: str | None = None
+        """Id of the last response. A response may have entries in several commits."""
         self.usage: dict[str, int] = {}
         """Tokens of the last response, as far as its stitches have them."""
         self._numbers: dict[str, int] = {}
@@ -123,9 +123,9 @@ class Recorded:
 
     def _add_response(self, stitch: Stitch, parts: Sequence[Json]) -> None:
         self.calls |= calls_of(stitch.position, stitch.message)
-        message_id = message_id_of((_entry_of(parts[-1]) if parts else None) or {})
-        earlier = self.usage if message_id is not None and message_id == self.message_id else {}
-        self.message_id, self.model = message_id, stitch.name
+        response_id = response_id_of((_entry_of(parts[-1]) if parts else None) or {})
+        earlier = self.usage if response_id is not None and response_id == self.response_id else {}
+        self.response_id, self.model = response_id, stitch.name
         self.usage = {name: earlier.get(name, 0) + (getattr(stitch, name) or 0) for name in TOKENS}
 
 
@@ -140,7 +140,7 @@ def entries_of(stitches: Iterable[Stitch]) -> list[Json]:
             number = int(part["number"])
             if "json" in part:
                 exact[number] = part["json"]
-                entries[number] = {"message": {"content": None}}
+                entries[number] = {"message": {"content": ""}}
             elif "entry" in part:
                 entry = dict(part["entry"])
                 if stitch.message is not None:
@@ -168,11 +168,14 @@ def calls_of(position: int, message: Json | None) -> dict[str, Call]:
     return {str(call["id"]): Call(position, index, str(call["name"])) for index, call in enumerate(tool_uses(message))}
 
 
-def message_id_of(entry: Json) -> str | None:
-    """Return the id that the API gave the message of an entry."""
+def response_id_of(entry: Json) -> str | None:
+    """Return an id that the entries of one response have in common: those of its message and of its request.
+
+    The API never repeats the id of a message, but other servers with its interface do.
+    """
     message: Any = entry.get("message")
     found: Any = cast("Json", message).get("id") if isinstance(message, dict) else None
-    return found if isinstance(found, str) else None
+    return f"{found} {entry.get('requestRef') or entry.get('requestId')}" if isinstance(found, str) else None
 
 
 def is_note(entry: Json) -> bool:
