@@ -214,6 +214,7 @@ async def test_interrupted_and_failed_turns(store: Store) -> None:
         ("completed", None),
         ("running", None),
     ]
+    assert [(error.type, error.data["message"]) for error in await store.errors()] == [("run_failed", "API Error: 529")]
     assert await stored(store) == texts(talk.entries)
 
 

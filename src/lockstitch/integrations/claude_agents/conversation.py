@@ -228,10 +228,16 @@ class _Plan:
             numbers = {self._number_of(uuid) for uuid in _preserved(entry)}
             self._compact([place for place in self._context() if place.number in numbers], [part])
             return
-        self._append_other(part)
         if entry.get("isApiErrorMessage") is True and self._open_run is not None:
-            self._end_run("failed", "error", error=text_of(entry.get("message")) or "The request failed.")
-        elif subtype in _TURN_ENDS and self._answer:
+            problem = text_of(_object(entry.get("message"))) or "The request failed."
+            failure: Json = {"message": problem}
+            self._append(
+                _Draft("run_failed", [part], self._open_run_id, self._at, values={"status": "failed"}, data=failure)
+            )
+            self._end_run("failed", "error", error=problem.replace("\x00", ""))
+            return
+        self._append_other(part)
+        if subtype in _TURN_ENDS and self._answer:
             self._end_run("completed", "end_turn")
 
     def _append_other(self, part: Json) -> None:

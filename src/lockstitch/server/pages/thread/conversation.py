@@ -17,7 +17,7 @@ HIDDEN: Final = frozenset(
     {
         *("run_paused", "run_resumed", "api_call_started", "tool_started", "tool_error", "streaming_chunk"),
         *("context_transformation", "memory_before_compact", "memory_after_compact", "final_answer_validation"),
-        *("final_summary_generation",),
+        *("final_summary_generation", "claude_entries"),
     }
 )
 """Stitch types that only the log view shows."""
