@@ -12,7 +12,7 @@ from lockstitch.agents import Agent, App
 from lockstitch.agents.tools.function import tool
 from lockstitch.model import Entry, Stitch
 from lockstitch.server import Settings
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 from tests.engine.agents import until
 from tests.server.looking import look, sticks_out
 from tests.server.pages.office import PIXEL, Gated, mail, office, support
@@ -423,6 +423,13 @@ async def test_user_regenerates_answer_and_sees_inherited_turns(store: Store, pa
         await expect(page.locator("#seam [data-type=input]")).to_contain_text("Second question")
         await expect(page.locator("#seam [data-type=llm_call]")).to_contain_text("Always.")
         await look(page, "fork")
+        # The new answer is compared with the one that it replaces.
+        (replaced,) = await store.find_runs(source.id, Where("turn", "=", 2))
+        (run,) = await store.runs(fork)
+        await page.goto(f"{url}/run/{run.id}")
+        await expect(page.locator("#against a").first).to_have_attribute(
+            "href", f"/run/{replaced.id}/difference/{run.id}"
+        )
         await page.goto(f"{url}/threads/thanks?view=history")
         await expect(page.locator(".history > li")).to_have_count(2)
         await expect(page.locator(".history > li").last).to_contain_text("inherited from another thread")

@@ -4,12 +4,13 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, cast
+from uuid import UUID
 
 from fastapi import Request
 from starlette.responses import HTMLResponse
 
-from lockstitch.errors import LockstitchError
-from lockstitch.model import Json, Run
+from lockstitch.errors import LockstitchError, NotFound
+from lockstitch.model import Json, Run, Thread, text_of
 from lockstitch.model.format import duration, plural
 from lockstitch.server.auth import Reader
 from lockstitch.server.middleware import add_log_fields
@@ -17,6 +18,7 @@ from lockstitch.server.pages.common.content import arguments, one_line
 from lockstitch.server.pages.common.format import dollars
 from lockstitch.server.pages.common.render import render_page
 from lockstitch.server.pages.navbar import page_router
+from lockstitch.store import Store, Where
 from lockstitch.store.reports.alignment import Allowance, align
 from lockstitch.store.reports.diff import Change, Difference, Pair, Step
 
@@ -107,6 +109,38 @@ def as_text(value: Any) -> str:
 
 
 router = page_router()
+
+
+async def counterpart(store: Store, run: Run, head: Thread) -> UUID | None:
+    """Return the id of the run that answered the same input before this one, or None.
+
+    It is the run that this one retries, the run of the same turn in the thread that a fork comes from, or the previous
+    run if its input has the same text.
+    """
+    top_level = Where("parent_run_id", "is null")
+    if run.parent_run_id is not None or run.input_position is None:
+        return None
+    earlier = Where("sequence", "<", run.sequence)
+    (before,) = await store.find_runs(run.thread_id, top_level, earlier, order=("-sequence",), limit=1) or (None,)
+    if before is not None and await _input_of(store, head, before) == await _input_of(store, head, run):
+        return before.id
+    origin: Any = head.state.get("forked_from")
+    if before is None and isinstance(origin, dict):
+        try:
+            source = await store.thread(str(cast("Json", origin).get("thread_id")))
+        except NotFound:
+            return None
+        found = await store.find_runs(source.id, top_level, Where("turn", "=", run.turn), order=("-sequence",), limit=1)
+        return found[0].id if found else None
+    return None
+
+
+async def _input_of(store: Store, head: Thread, run: Run) -> str | None:
+    if run.input_position is None:
+        return None
+    stitches = await store.stitches(head, run.input_position, run.input_position)
+    return text_of(stitches[0].message) if stitches else None
+
 
 SHOWN: Final = 200
 """Maximum number of different steps on the page."""

@@ -23,6 +23,7 @@ from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages.common.render import render_page
 from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.pages.run import panel, parts
+from lockstitch.server.pages.run.compare import counterpart
 from lockstitch.server.pages.run.waterfall import Waterfall, waterfall
 from lockstitch.server.problems import Problem
 from lockstitch.store import Where
@@ -127,6 +128,8 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
     run_page_view = await view_of(caller, run, head)
     before, after = await _neighbours(caller, run)
     others = await _others(caller, run)
+    if not against:
+        against = str(await counterpart(caller.store, run, head) or "")
     return render_page(
         request,
         caller,
@@ -141,7 +144,7 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
         before=before,
         after=after,
         others=others,
-        against="" if against == "none" else against or (str(before.id) if before else ""),
+        against="" if against == "none" else against,
         at=at,
         panel=await _panel(caller, run, at or "run"),
     )
