@@ -84,6 +84,23 @@ async def test_does_not_write_deltas_of_short_answer(store: Store, monkeypatch: 
     assert written == []
 
 
+async def test_text_of_complete_response_waits_for_its_commit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "_COMMIT_SECONDS", 3600.0)
+    head = await held(store)
+    run, member = store.new_run(head), store.new_run(head)
+    speaking = LiveTextWriter(store, head)
+    speaking.on_event(text_event(head, run, "whole"))
+    speaking.on_response(run.id)
+    assert speaking._timer is not None
+    assert speaking._timer.when() > asyncio.get_running_loop().time() + 1800
+    # Text of another run is not postponed.
+    speaking.on_event(text_event(head, member, "part"))
+    speaking.on_response(run.id)
+    assert [delta.text["text"] for delta in await until(store, 2)] == ["whole", "part"]
+    await speaking.close()
+    assert await stored_deltas(store) == []
+
+
 async def test_run_completes_when_store_rejects_deltas(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     put_records, tries = store._backend.put, 0
 

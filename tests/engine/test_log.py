@@ -341,3 +341,13 @@ async def test_file_backend_uses_documented_names(tmp_path: Path):
     assert actions == [
         *("run_started", "input", "api_response_received", "tool_execution", "api_response_received", "run_completed"),
     ]
+
+
+async def test_prompt_texts_are_written_again_after_their_last_thread_was_deleted(store: Store) -> None:
+    agent = Agent("a", model=Scripted(["One.", "Two."]), instructions="You answer questions.", title=False)
+    await agent.run("Hello", store=store, thread="first")
+    await store.delete("first")
+    # The process still knows the texts.
+    await agent.run("Hello", store=store, thread="second")
+    digest = (await store.thread("second")).settings["texts"]["system"]
+    assert await store.execution.text(digest) == "You answer questions."

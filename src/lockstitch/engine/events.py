@@ -90,6 +90,9 @@ Listener = Callable[[Event], None]
 WRITE_INTERVAL_SECONDS: Final = 0.1
 """Seconds between two writes of one thread. The text of a faster answer is never written here."""
 
+_COMMIT_SECONDS: Final = 1.0
+"""Seconds after a complete response until its text is written here, if it is not committed by then."""
+
 _COMMITTED: Final = frozenset({"tool_call", "tool_result", "member_finished", "paused", "finished", "failed"})
 """Events that follow the commit of the text before them."""
 
@@ -147,6 +150,12 @@ class LiveTextWriter:
         elif event.type in _COMMITTED:
             self._end(event.run_id)
 
+    def on_response(self, run_id: UUID) -> None:
+        """Postpone the text of a run whose response is complete: the commit that follows contains it."""
+        if self._timer is not None and not self._obsolete and all(part.run_id == run_id for part in self._parts):
+            self._cancel_timer()
+            self._schedule(_COMMIT_SECONDS)
+
     async def close(self) -> None:
         """Delete the deltas of this execution, which has ended."""
         if self._task is not None:
@@ -184,10 +193,16 @@ class LiveTextWriter:
     def _drop_parts(self, run_id: UUID) -> None:
         self._parts = [part for part in self._parts if part.run_id != run_id]
 
-    def _schedule(self) -> None:
-        """Start the next write after the interval, unless one is planned or in progress."""
-        if self._timer is None and self._task is None:
-            self._timer = asyncio.get_running_loop().call_later(WRITE_INTERVAL_SECONDS, self._start)
+    def _schedule(self, seconds: float | None = None) -> None:
+        """Start the next write after this time, unless one is in progress or planned for an earlier time."""
+        if self._task is not None:
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() + (WRITE_INTERVAL_SECONDS if seconds is None else seconds)
+        if self._timer is not None and self._timer.when() > at:
+            self._cancel_timer()
+        if self._timer is None:
+            self._timer = loop.call_at(at, self._start)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from lockstitch.engine.config import RunStart
 from lockstitch.engine.decision.decide import crash_reason
-from lockstitch.engine.events import Event, Listener
+from lockstitch.engine.events import Event, Listener, LiveTextWriter
 from lockstitch.engine.host import AgentHost
 from lockstitch.engine.loop import run_loop
 from lockstitch.engine.result import (
@@ -98,7 +98,7 @@ class Executor:
     """True if a run is only started here, and workers execute it."""
     default_tool_timeout: float | None = None
     """Seconds that a tool without its own time limit may take; None: no limit."""
-    live: Listener | None = None
+    live: LiveTextWriter | None = None
     """Receives events and stores their text for readers in other processes."""
     retry_after: float | None = None
     """Seconds until a thread that could not be executed is tried again. None: only raise the error to the caller."""

@@ -261,7 +261,7 @@ class WorkerLoop:
             should_release=lambda: self._stopping or self._claimer.should_release(head),
             default_tool_timeout=self._default_tool_timeout,
             retry_after=RETRY_AFTER_SECONDS,
-            live=live.on_event,
+            live=live,
             on_cleared=lambda: self._clear(head),
         )
         began = time.monotonic()

@@ -83,6 +83,8 @@ async def call_model(context: RunContext, action: CallModel) -> None:
     session.record(*problems, *_chunks(context, partial, step), must_commit=False)
     if model_attempt.response is None:
         return
+    if context.live is not None:
+        context.live.on_response(session.open_run.id)
     response, unchanged = model_attempt.response, model_attempt.response.message
     message = _without_calls(unchanged) if action.final else _with_calls(unchanged, step)
     if message is not unchanged:

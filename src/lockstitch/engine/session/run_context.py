@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from lockstitch.engine.config import RunConfig
-from lockstitch.engine.events import Event, EventType, Listener
+from lockstitch.engine.events import Event, EventType, Listener, LiveTextWriter
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.engine.session.run_session import RunSession
 from lockstitch.errors import wire_name_of
@@ -66,7 +66,7 @@ class RunContext:
     """The names of the webhooks to call when the thread fails or starts to wait for a person."""
     default_tool_timeout: float | None = None
     """Seconds that a tool without its own time limit may take; None: no limit."""
-    live: Listener | None = None
+    live: LiveTextWriter | None = None
     """Receives the events of the run and stores its text for readers in other processes."""
     system: str | None = None
     """The instructions of the run, resolved when it started."""
@@ -159,9 +159,10 @@ class RunContext:
             self.session.after_commit(lambda: self._notify(event))
 
     def _notify(self, event: Event) -> None:
-        for listener in (self.listener, self.live):
-            if listener is not None:
-                listener(event)
+        if self.listener is not None:
+            self.listener(event)
+        if self.live is not None:
+            self.live.on_event(event)
 
     def error_entry(self, exc: BaseException, *, fatal: bool, **data: Any) -> Entry:
         """Return an entry of type error. A fatal one ends the run."""

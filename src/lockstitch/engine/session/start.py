@@ -18,6 +18,7 @@ from lockstitch.engine.decision.in_doubt import shown
 from lockstitch.engine.decision.snapshot import unsettled
 from lockstitch.engine.session.run_context import RunContext
 from lockstitch.engine.session.run_session import RunSession
+from lockstitch.errors import Refused
 from lockstitch.model import (
     TERMINAL_STATUSES,
     Delivery,
@@ -213,7 +214,7 @@ async def start_run(context: RunContext, run_input: RunInput) -> None:
         settings[_MEMBERS] = head.settings[_MEMBERS]
     digests = list(settings["texts"].values()) if head.settings.get("texts") != settings["texts"] else []
     if digests:
-        await store.execution.put_texts(dict(texts.values()))
+        await store.execution.put_texts(dict(texts.values()), trusted=True)
     state: Json = {}
     if head.state.get("container_id"):
         state["container_id"] = head.state["container_id"]
@@ -256,7 +257,15 @@ async def start_run(context: RunContext, run_input: RunInput) -> None:
     if run_input.delivery is not None:
         entry = run_input.delivery.as_entry().changed(run_id=run.id, step_number=0)
         selected = [run_input.delivery.changed(entry=entry.as_json())]
-    await session.commit(consumed=selected, blob_refs=digests, records=_accepted(session, run, run_input))
+    records = _accepted(session, run, run_input)
+    try:
+        await session.commit(consumed=selected, blob_refs=digests, records=records)
+    except Refused:
+        if not digests:
+            raise
+        # Another process may have deleted the texts with the last thread that referred to them.
+        await store.execution.put_texts(dict(texts.values()))
+        await session.commit(consumed=selected, blob_refs=digests, records=records)
 
 
 def _accepted(session: RunSession, run: Run, run_input: RunInput) -> list[Record]:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 from lockstitch.backend import Find, FullBackend, Where
@@ -20,6 +20,8 @@ _BLOB_TEXT = BLOB.encode()
 LARGE = 32 * 1024
 """Minimum characters of base64 that are moved to a blob."""
 
+_MOST_TRUSTED: Final = 1000
+
 
 class Media:
     """Moves media between messages and blobs.
@@ -33,6 +35,8 @@ class Media:
     def __init__(self, backend: FullBackend, clock: Clock) -> None:
         self._backend = backend
         self._clock = clock
+        self._trusted: set[str] = set()
+        """Hashes of texts that `write_trusted` found or wrote."""
 
     async def offload(self, transaction: Transaction) -> Transaction:
         """Return the transaction with its large media in blobs. `has_media` says if it has any."""
@@ -68,6 +72,19 @@ class Media:
                 content = text.encode()
                 blob = Blob(sha256=digest, size=len(content), media_type=media_type, content=content, created_at=now)
                 await self._backend.put([blob])
+
+    async def write_trusted(self, texts: Mapping[str, tuple[str, str | None]]) -> None:
+        """Write texts as blobs, without a query for those that an earlier call has found or written.
+
+        Another process may have deleted one of these since. Then the commit that refers to it raises `Refused`, and the
+        caller calls `write`.
+        """
+        unknown = {digest: text for digest, text in texts.items() if digest not in self._trusted}
+        if unknown:
+            await self.write(unknown)
+            if len(self._trusted) >= _MOST_TRUSTED:
+                self._trusted.clear()
+            self._trusted.update(unknown)
 
     async def add_references(self, thread_id: UUID, digests: Iterable[str]) -> None:
         """Write the references of a thread to blobs. The thread must exist."""
