@@ -29,7 +29,7 @@ LENGTH = 1024
 """Characters of a message."""
 
 LISTED = 10_000
-TEXT = "The depot in Graz has the parcel. " * 30
+TEXT = "The depot in Graz has a package. " * 30
 USAGE = types.GenerateContentResponseUsageMetadata(prompt_token_count=900, candidates_token_count=250)
 NAME = {"app_name": "shop", "user_id": "ada"}
 

@@ -1,7 +1,7 @@
 """`SessionLog`: creates, reads, lists, continues and deletes the sessions of a project.
 
 A session is a thread with a record. The record has the state of the session and the position of its last event, and an
-append writes it in the commit of the event. Values of the app and of users are records of their own, one per key, so
+append writes it in the commit of the event. Values of the app and of users are separate records, one per key, so
 that concurrent sessions do not overwrite each other's values.
 """
 
