@@ -7,7 +7,18 @@ from uuid import UUID
 
 import pytest
 
-from lockstitch import Conflict, Entry, NotFound, Refused, SchemaMismatch, StalePosition, ThreadUpdate, Transaction
+from lockstitch import (
+    Conflict,
+    Entry,
+    NotFound,
+    Refused,
+    SchemaMismatch,
+    StalePosition,
+    ThreadDeleted,
+    ThreadHeld,
+    ThreadUpdate,
+    Transaction,
+)
 from lockstitch.ext import AnyOf, Extension, Json, Record, Text, Where
 from lockstitch.model import Thread
 from lockstitch.store import Store, open_store
@@ -134,6 +145,25 @@ async def test_records_are_deleted_with_their_thread(notes: Store) -> None:
     assert [thread.id for thread in await notes.threads()] == [new.id]
     with pytest.raises(NotFound):
         await notes.table(Note).get(threads[2].id, "2")
+
+
+async def test_deletes_thread_only_if_it_is_unchanged(notes: Store) -> None:
+    thread = await notes.create()
+    await notes.table(Note).put(Note(thread_id=thread.id, name="a"))
+    changed = (await notes.append(thread, [Entry(type="note")])).head
+    with pytest.raises(StalePosition):
+        await notes.commit(Transaction(delete_threads=[thread]))
+    held = await notes.claim(thread)
+    with pytest.raises(ThreadHeld):
+        await notes.commit(Transaction(delete_threads=[changed]))
+    with pytest.raises(ThreadHeld):
+        await notes.commit(Transaction(delete_threads=[held]))
+    assert await names(notes) == ["a"]
+    await notes.append(held, fields={"status": "waiting", "waiting_for": []})
+    await notes.commit(Transaction(delete_threads=[await notes.thread(thread)]))
+    assert await names(notes) == []
+    with pytest.raises(ThreadDeleted):
+        await notes.commit(Transaction(delete_threads=[changed]))
 
 
 async def test_another_process_finds_and_copies_records(notes: Store, store_url: str, target: Store) -> None:

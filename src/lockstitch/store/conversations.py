@@ -224,7 +224,7 @@ async def _fork_transaction(
     source, position = point
     log = await core.execution.context_stitches(source, until=position) if position else []
     origin: Json = {"thread_id": str(source.id), "position": position}
-    inherited = await _inherited(core, source, position)
+    inherited = await inherited_by_fork(core, source, position)
     settings = {name: value for name, value in head.settings.items() if name != "texts"}
     state: Json = {"forked_from": origin, "inherited": [part.as_json() for part in inherited]}
     if replaces:
@@ -254,7 +254,7 @@ def _replaced(head: Thread) -> list[UUID]:
     return [UUID(id) for id in ids]
 
 
-async def _inherited(core: StoreCore, source: Thread, position: int) -> list[InheritedTurns]:
+async def inherited_by_fork(core: StoreCore, source: Thread, position: int) -> list[InheritedTurns]:
     """Return the turns that a fork of `source` after this position inherits, newest first."""
     where = (Where("parent_run_id", "is null"), Where("first_position", "<=", position))
     runs = await core.find_runs(source.id, *where, order=("-turn",), limit=1)

@@ -74,8 +74,9 @@ class Transaction:
     """Deliveries to threads that another worker may hold."""
     new_threads: list[Thread] = field(default_factory=_new_list)
     """Threads to create. The depth of an updated thread's child is set by `plan_commit`."""
-    delete_threads: list[UUID] = field(default_factory=_new_list)
-    """Threads to delete, with their descendants and all of their records. No worker may hold them."""
+    delete_threads: list[UUID | Thread] = field(default_factory=_new_list)
+    """Threads to delete, with their descendants and all of their records. No worker may hold them. If a `Thread` has
+    changed since the caller read it, the commit raises `Conflict`."""
     webhook_events: list[WebhookEvent] = field(default_factory=_new_list)
     """Events to send to webhooks after the commit."""
     records: list[Record] = field(default_factory=_new_list)
@@ -169,8 +170,15 @@ def plan_commit(transaction: Transaction, worker_id: UUID | None, now: datetime)
         new_records=transaction.new_records,
         default_records=transaction.default_records,
         deleted_records=transaction.delete_records,
-        deleted_threads=transaction.delete_threads,
+        deleted_threads=[ref for ref in transaction.delete_threads if isinstance(ref, UUID)],
+        superseded=_unchanged([ref for ref in transaction.delete_threads if isinstance(ref, Thread)]),
     )
+
+
+def _unchanged(heads: Sequence[Thread]) -> Sequence[ThreadChange]:
+    """Return the comparisons of threads to delete. No worker may hold them, so the holder is not one of the values."""
+    ordered = sorted(heads, key=lambda head: (-head.depth, head.id))
+    return [ThreadChange(head.id, head.fence, head.position) for head in ordered]
 
 
 def head_after(update: ThreadUpdate, change: ThreadChange) -> Thread:

@@ -196,7 +196,7 @@ class CommitWriter:
 
     async def _explain_conflict(self, exc: Conflict, commit: Commit) -> Conflict:
         """Return the conflict as the subclass that names the reason. Compares the change with the current head."""
-        changes = (step for step in commit.steps if isinstance(step, ThreadChange))
+        changes = (step for step in (*commit.superseded, *commit.steps) if isinstance(step, ThreadChange))
         change = next((change for change in changes if change.thread_id == exc.thread_id), None)
         if change is None or type(exc) is not Conflict:
             return exc
