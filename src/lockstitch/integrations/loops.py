@@ -1,7 +1,7 @@
-"""`LoopBound`: objects whose methods work on the loop of their store, from any loop and from any thread."""
+"""`OnStoreLoop`, `LoopBound`: objects whose methods work on the loop of their store, from any loop and any thread."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 from lockstitch.errors import Refused
@@ -11,8 +11,8 @@ from lockstitch.store.portal import Portal
 T = TypeVar("T")
 
 
-class LoopBound:
-    """The part of a saver or store that finds the loop of its store.
+class OnStoreLoop:
+    """The part of an adapter that finds the loop of its store.
 
     Create it in a coroutine of that loop. Programs without a loop call `open`.
     """
@@ -30,27 +30,15 @@ class LoopBound:
         self._portal: Portal | None = None
 
     @classmethod
-    def open(cls, url: str, *, project: str = "default", **options: Any) -> Self:
-        """Open a store on a loop in a background thread, for programs that use no loop. Close it with `close`.
+    def _open(cls, url: str, project: str, create: Callable[[Store], Self]) -> Self:
+        """Open a store on a loop in a background thread. `create` returns the object of the store."""
 
-        Args:
-            url: URL of the store.
-            project: Project of the threads.
-            options: Options of the constructor.
-
-        Returns:
-            The object, which is also a context manager.
-
-        Raises:
-            StoreUnreachable: If the store cannot be opened.
-        """
-
-        async def create() -> Self:
-            return cls(await open_store(url, project=project).__aenter__(), **options)
+        async def opened_store() -> Self:
+            return create(await open_store(url, project=project).__aenter__())
 
         portal = Portal()
         try:
-            opened = portal.call(create())
+            opened = portal.call(opened_store())
         except BaseException:
             portal.close()
             raise
@@ -98,3 +86,24 @@ class LoopBound:
             # An interrupt reaches the waiting thread only, not the loop.
             future.cancel()
             raise
+
+
+class LoopBound(OnStoreLoop):
+    """An adapter whose constructor needs only a store."""
+
+    @classmethod
+    def open(cls, url: str, *, project: str = "default", **options: Any) -> Self:
+        """Open a store on a loop in a background thread, for programs that use no loop. Close it with `close`.
+
+        Args:
+            url: URL of the store.
+            project: Project of the threads.
+            options: Options of the constructor.
+
+        Returns:
+            The object, which is also a context manager.
+
+        Raises:
+            StoreUnreachable: If the store cannot be opened.
+        """
+        return cls._open(url, project, lambda store: cls(store, **options))

@@ -73,41 +73,51 @@ def _tool(tool: Json) -> Json:
 
 
 def _items(message: Message) -> Iterator[Json]:
-    return _assistant(blocks(message)) if message["role"] == "assistant" else _user(blocks(message))
+    return _assistant(blocks(message)) if message["role"] == "assistant" else items_of_user(blocks(message))
 
 
 def _assistant(content: Sequence[Json]) -> Iterator[Json]:
+    """Yield the items of a response as the API accepts them."""
+    items = [*items_of_response(content)]
     # The API rejects an item with an id if its reasoning is missing.
-    without_ids = any(_is_lost(block) for block in content)
-    text_item: Json | None = None
+    without_ids = any(_is_lost(item) for item in items)
+    for item in items:
+        if not _is_lost(item):
+            drops_id = without_ids and item.get("type") in ("message", "function_call")
+            yield _without_id(_set(item)) if drops_id else _set(item)
+
+
+def items_of_response(content: Sequence[Json]) -> Iterator[Json]:
+    """Yield the items of a response. They equal the items that `blocks_of_item` got."""
+    message: Json | None = None
     for block in content:
         stored: Json = block.get(PROVIDER_DATA) or {}
-        item_id = stored.get("id") if block.get("type") == "text" else None
-        if text_item is not None and (item_id is None or item_id != text_item.get("id")):
-            yield _without_id(text_item) if without_ids else text_item
-            text_item = None
-        match block.get("type"):
-            case "text" if item_id is not None:
-                text_item = text_item or {"id": item_id, **_set(stored["message"]), "content": []}
-                text_item["content"].append({**stored["part"], _text_key(stored["part"]): block["text"]})
-            case "text" if block.get("text"):
-                yield {"type": "message", "role": "assistant", "content": block["text"]}
-            case "tool_use":
-                item = _call(block, stored)
-                yield _without_id(item) if without_ids else item
-            case "thinking" | "server_tool_use" if "type" in stored and not _is_lost(block):
-                yield _set(stored)
-            case _:
-                # Skip thinking and server tools of other providers.
-                pass
-    if text_item is not None:
-        yield _without_id(text_item) if without_ids else text_item
+        kind = block.get("type")
+        is_part = kind == "text" and "part" in stored
+        if message is not None and not (is_part and stored.get("id") == message.get("id")):
+            yield message
+            message = None
+        if is_part:
+            if message is None:
+                own = {"id": stored["id"]} if "id" in stored else {}
+                message = {**own, **stored["message"], "content": []}
+            message["content"].append({**stored["part"], _text_key(stored["part"]): block["text"]})
+        elif kind == "text" and "message" in stored:
+            yield {**stored["message"], "content": block["text"]}
+        elif kind == "text" and block.get("text"):
+            yield {"type": "message", "role": "assistant", "content": block["text"]}
+        elif kind == "tool_use":
+            yield _call(block, stored)
+        elif kind in ("thinking", "server_tool_use") and "type" in stored:
+            yield stored
+        # Thinking and server tools of other providers are left out.
+    if message is not None:
+        yield message
 
 
-def _is_lost(block: Json) -> bool:
-    """True if a block is reasoning without its encrypted content, which cannot be sent back."""
-    stored: Json = block.get(PROVIDER_DATA) or {}
-    return stored.get("type") == "reasoning" and not stored.get("encrypted_content")
+def _is_lost(item: Json) -> bool:
+    """True if an item is reasoning without its encrypted content, which cannot be sent back."""
+    return item.get("type") == "reasoning" and not item.get("encrypted_content")
 
 
 def _set(item: Json) -> Json:
@@ -129,20 +139,21 @@ def _call(block: Json, stored: Json) -> Json:
     return {**call, "arguments": arguments_of(block), **own}
 
 
-def _user(content: Sequence[Json]) -> Iterator[Json]:
+def items_of_user(content: Sequence[Json]) -> Iterator[Json]:
+    """Yield the items of a user message: its tool results, then the message."""
     parts: list[Json] = []
     for block in content:
         if block.get("type") == "tool_result":
             yield {"type": "function_call_output", "call_id": block["tool_use_id"], "output": _output(block)}
         else:
-            parts.extend(_part(block))
+            parts.extend(part_of_block(block))
     if parts:
         yield {"type": "message", "role": "user", "content": parts}
 
 
 def _output(block: Json) -> Any:
     """Return the text of a result, or its parts if it has other content."""
-    parts = [part for inner in result_parts(block) for part in _part(inner)]
+    parts = [part for inner in result_parts(block) for part in part_of_block(inner)]
     if block.get("is_error"):
         parts.insert(0, {"type": "input_text", "text": "Error:"})
     if all(part["type"] == "input_text" for part in parts):
@@ -150,7 +161,8 @@ def _output(block: Json) -> Any:
     return parts
 
 
-def _part(block: Json) -> Iterator[Json]:
+def part_of_block(block: Json) -> Iterator[Json]:
+    """Yield the part of a message for a block of text or media."""
     source: Json = block.get("source") or {}
     match block.get("type"):
         case "text" if block.get("text"):
@@ -203,7 +215,7 @@ class Reply:
             yield Chunk("citation", data=event["annotation"])
         elif kind == "response.output_item.done":
             self._items[int(event["output_index"])] = event["item"]
-            yield from (chunk for block in _blocks(event["item"]) if (chunk := chunk_of(block)))
+            yield from (chunk for block in blocks_of_item(event["item"]) if (chunk := chunk_of(block)))
         elif kind in _ENDS:
             self._end = event["response"]
         elif kind == "response.failed":
@@ -216,7 +228,7 @@ class Reply:
         if self._end is None:
             raise ValueError("the stream ended before the response was complete")
         items = [self._items[index] for index in sorted(self._items)] or self._end.get("output") or []
-        content = [block for item in items for block in _blocks(item)]
+        content = [block for item in items for block in blocks_of_item(item)]
         details: Json = self._end.get("incomplete_details") or {}
         return Response(
             message={"role": "assistant", "content": content},
@@ -228,8 +240,15 @@ class Reply:
         )
 
 
-def _blocks(item: Json) -> list[Json]:
-    match item["type"]:
+def blocks_of_item(item: Json) -> list[Json]:
+    """Return the content blocks of an item of a response.
+
+    Raises `LookupError`, `TypeError` or `ValueError` if the item is not valid.
+    """
+    match item.get("type", "message"):
+        case "message" if isinstance(item["content"], str):
+            stored = {name: value for name, value in item.items() if name != "content"}
+            return [{"type": "text", "text": join_surrogates(item["content"]), PROVIDER_DATA: {"message": stored}}]
         case "message":
             return [_text_block(item, part) for part in item["content"]]
         case "function_call":
@@ -247,7 +266,7 @@ def _text_block(item: Json, part: Json) -> Json:
     """Return the text block of a part of a message, with the data to build the same part again."""
     key = "refusal" if part["type"] == "refusal" else "text"
     stored: Json = {
-        "id": item["id"],
+        **({"id": item["id"]} if "id" in item else {}),
         "message": {name: value for name, value in item.items() if name not in ("id", "content")},
         "part": {name: value for name, value in part.items() if name != key},
     }
@@ -257,7 +276,7 @@ def _text_block(item: Json, part: Json) -> Json:
 def _call_block(item: Json) -> Json:
     value = parse_input(item["arguments"])
     separate = ("type", "call_id", "name", "arguments")
-    stored = {name: value for name, value in item.items() if name not in separate and value is not None}
+    stored = {name: value for name, value in item.items() if name not in separate}
     stored |= raw_arguments(join_surrogates(item["arguments"]), value)
     block: Json = {"type": "tool_use", "id": item["call_id"], "name": item["name"], "input": value}
     return {**block, PROVIDER_DATA: stored} if stored else block

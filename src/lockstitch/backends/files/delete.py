@@ -114,9 +114,8 @@ def _delete_unused_blobs(transaction: Transaction, ids: set[UUID], needed: Itera
 
 def _delete_owned(transaction: Transaction, ids: Iterable[UUID]) -> None:
     """Delete the side records of these threads, and the records of applications that belong to them."""
-    texts = {str(thread_id) for thread_id in ids}
     # If the key starts with the thread, the file name does too, and no file has to be read.
-    beginnings = tuple(f"{thread_id}," for thread_id in texts)
+    texts = tuple(str(thread_id) for thread_id in ids)
     core = (
         (disk.record_directory(kind), field, kind.primary_key[0] == field) for kind, field in OWNED_BY_THREAD.items()
     )
@@ -124,7 +123,7 @@ def _delete_owned(transaction: Transaction, ids: Iterable[UUID]) -> None:
         for name in transaction.names(directory):
             path = f"{directory}/{name}"
             if key_starts_with_thread:
-                owned = name.startswith(beginnings)
+                owned = name.startswith(texts)
             else:
                 owned = (transaction.document(path) or {}).get(field) in texts
             if owned:
