@@ -1,6 +1,8 @@
 """`LockstitchSessionStore` compared with simple stores for sessions of the Claude Agent SDK.
 
-    python -m benchmarks.claude_agents
+    python -m benchmarks.integrations.claude_agents
+
+After `make frameworks`, build/frameworks/claude-agents-newest/bin/python has the SDK.
 
 The SDK has no durable store. It has one in memory, which is measured if the SDK is installed, and examples that write
 one row per entry. `Rows` does that with SQLite, and with a summary of each session. Its commits are as durable as those
