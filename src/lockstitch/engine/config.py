@@ -157,7 +157,11 @@ class AgentDefinition(BaseModel):
         return [tool.schema_for_model for tool in self.tools]
 
     def tool(self, name: str) -> ToolDefinition | None:
-        return next((tool for tool in self.tools if tool.name == name), None)
+        # Without a generator, because each call of a tool asks several times.
+        for tool in self.tools:
+            if tool.name == name:
+                return tool
+        return None
 
     def as_json(self) -> Json:
         # A field that only teams have must not change the digest of other agents.

@@ -10,6 +10,8 @@ from uuid import UUID, SafeUUID
 _NAMESPACE = UUID("6f1d3c52-6c6f-5b73-9e2a-1c0c57a7c400")
 _VERSION_5 = 5 << 76 | 2 << 62
 _FREE = ~(0xF << 76 | 0x3 << 62)
+# Python 3.11 looks up a member of an enumeration with a function in Python.
+_SAFETY: Final = SafeUUID.unknown
 
 
 class _Ticks:
@@ -49,7 +51,7 @@ def _uuid(number: int) -> UUID:
     """Return the UUID of a number. The constructor checks its arguments, which takes longer than the rest."""
     value = object.__new__(UUID)
     object.__setattr__(value, "int", number)
-    object.__setattr__(value, "is_safe", SafeUUID.unknown)
+    object.__setattr__(value, "is_safe", _SAFETY)
     return value
 
 

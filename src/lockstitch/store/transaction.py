@@ -98,7 +98,7 @@ class Transaction:
             head: Thread as the caller read it.
         """
         for update in self.updates:
-            if update.head.id == head.id:
+            if update.head is head or update.head.id == head.id:
                 return update
         update = ThreadUpdate(head)
         self.updates.append(update)

@@ -38,6 +38,8 @@ CANCEL = 5.0
 Texts = list[bytes | None]
 """The values of a statement, as encoded text."""
 
+# Python 3.11 looks up a member of an enumeration with a function in Python.
+_BINARY = Format.BINARY
 _FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 # The session no longer has the statement, or its result type has changed since it was prepared.
@@ -68,12 +70,12 @@ class LibpqConnection:
             return await self._rows(await self._answer())
         name = self._names.get(sql) or await self._prepared(sql)
         if name is not None:
-            self._pgconn.send_query_prepared(name, texts, result_format=Format.BINARY)
+            self._pgconn.send_query_prepared(name, texts, result_format=_BINARY)
             try:
                 return await self._rows(await self._answer())
             except _STALE:
                 await self._forget(sql)
-        self._pgconn.send_query_params(sql, texts, result_format=Format.BINARY)
+        self._pgconn.send_query_params(sql, texts, result_format=_BINARY)
         return await self._rows(await self._answer())
 
     async def execute_together(self, queries: Sequence[bytes], texts: Sequence[Texts]) -> list[Rows]:
@@ -98,9 +100,9 @@ class LibpqConnection:
         for sql, texts in zip(queries, values, strict=True):
             name = self._names.get(sql)
             if name is not None:
-                pgconn.send_query_prepared(name, texts, result_format=Format.BINARY)
+                pgconn.send_query_prepared(name, texts, result_format=_BINARY)
             else:
-                pgconn.send_query_params(sql, texts, result_format=Format.BINARY)
+                pgconn.send_query_params(sql, texts, result_format=_BINARY)
         pgconn.pipeline_sync()
         try:
             while pgconn.flush():
@@ -125,7 +127,7 @@ class LibpqConnection:
         """Send bytes and lists in the formats of psycopg."""
         transformer = self._transformer
         dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
-        self._pgconn.send_query_params(sql, dumped, transformer.types, transformer.formats, result_format=Format.BINARY)
+        self._pgconn.send_query_params(sql, dumped, transformer.types, transformer.formats, result_format=_BINARY)
 
     async def _prepared(self, sql: bytes) -> bytes | None:
         """Return the name of the prepared statement, or None if the statement comes for the first time."""

@@ -119,6 +119,8 @@ def _place(value: str) -> dict[str, str]:
 
 T = TypeVar("T")
 
+_IDLE = TransactionStatus.IDLE
+
 OLDEST = 150000
 """PostgreSQL 15."""
 
@@ -226,7 +228,7 @@ class Pool:
         pool = self._pool
         assert pool is not None
         try:
-            idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
+            idle = connection.pgconn.transaction_status == _IDLE
             if idle and not self._closed and time.monotonic() < connection.lent_until:
                 self._idle.append(connection)
             else:

@@ -232,8 +232,8 @@ def _llm_call(
     final: bool,
     step: int,
 ) -> Entry:
-    session = context.session
-    cost = _charge(context, response.usage)
+    session, usage = context.session, response.usage
+    cost = _charge(context, usage)
     data: Json = {"stop_reason": response.stop_reason}
     optional: Json = {
         "finish_reason": response.finish_reason if response.finish_reason != response.stop_reason else None,
@@ -253,7 +253,10 @@ def _llm_call(
         duration_ms=model_attempt.duration_ms,
         messages_count=len(request.messages),
         estimated_tokens=session.tokens,
-        **response.usage._asdict(),
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
     )
 
 

@@ -230,9 +230,10 @@ async def _run(run_context: RunContext, call: Call, progress: _Progress) -> Tool
             content, finished = None if problem is not None else as_content(late.result), True
             raise asyncio.CancelledError from None
         finished = True
-        await check_budget(run_context, context.requests)
-        await check_keys(run_context, context.requests)
-        await resolve_wait(run_context, context.requests)
+        if context.requests.children or context.requests.wait is not None:
+            await check_budget(run_context, context.requests)
+            await check_keys(run_context, context.requests)
+            await resolve_wait(run_context, context.requests)
         for file in context.files:
             files += await keep_file(run_context, file, step=call.step)
     except asyncio.CancelledError:
