@@ -13,11 +13,14 @@ import pytest
 from lockstitch.backend import Find, Where
 from lockstitch.backends.postgres.connection import bind
 from lockstitch.backends.postgres.dialect import dialect as postgres_dialect
+from lockstitch.backends.sql import reports
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.operations import choosing, seconds_until_ready
 from lockstitch.backends.sql.queries import Statement
+from lockstitch.backends.sql.totals import SettledDays
 from lockstitch.backends.sqlite.dialect import dialect as sqlite_dialect
 from lockstitch.model import ERROR_TYPES, TERMINAL_STATUSES, Limit, Run, Stitch, SystemClock, Thread
+from lockstitch.model.statistics import StatsFilter
 from lockstitch.model.worker import ClaimRequest
 from lockstitch.store import open_store
 from lockstitch.store.queries.log import FAILED_SPAN
@@ -256,6 +259,17 @@ def test_search_for_ready_threads_uses_indexes(dialect: Dialect, explain_sql: Ex
 @pytest.mark.parametrize("query", RUNS)
 def test_pages_of_runs_use_indexes(explain: Explain, query: str) -> None:
     assert_indexed(explain(RUNS[query]))
+
+
+@pytest.mark.parametrize(("order", "index", "key"), [("newest", "runs_started", NOW), ("slowest", "runs_elapsed", "5")])
+def test_lists_of_runs_use_the_index_of_their_order(
+    dialect: Dialect, explain_sql: ExplainSql, order: str, index: str, key: str
+) -> None:
+    script = reports.runs(dialect, SettledDays(), StatsFilter(project="default"), order, 20)
+    assert index in explain_sql(next(script))
+    plan = explain_sql(script.send([[key]]))
+    assert index in plan, plan
+    assert not re.search(r"^SCAN t\b", plan, re.MULTILINE), plan
 
 
 @pytest.mark.req("S0-086", "S3-022", "S3-027")
