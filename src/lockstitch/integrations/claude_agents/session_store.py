@@ -170,9 +170,9 @@ class LockstitchSessionStore:
     def _session(self, key: str) -> _Session:
         session = self._sessions.setdefault(key, _Session())
         self._sessions.move_to_end(key)
-        for other_key, other in [*self._sessions.items()][: max(0, len(self._sessions) - MOST_SESSIONS)]:
-            if not other.lock.locked() and other is not session:
-                del self._sessions[other_key]
+        if len(self._sessions) > MOST_SESSIONS:
+            idle = (other for other, held in self._sessions.items() if held is not session and not held.lock.locked())
+            self._sessions.pop(next(idle, ""), None)
         return session
 
     async def _find(self, key: SessionKey) -> Thread | None:
