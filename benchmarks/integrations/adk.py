@@ -51,16 +51,16 @@ def size_of(path: Path) -> int:
     return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
 
 
-async def listing(service: Any) -> float:
-    """Return the seconds to list many sessions."""
+async def listing(service: Any) -> tuple[float, float]:
+    """Return the seconds and the processor time to list many sessions."""
     for number in range(LISTED):
         await service.create_session(app_name="many", user_id=f"{number % 100}", state={"n": number})
-    started = time.perf_counter()
+    started = time.perf_counter(), time.process_time()
     listed = await service.list_sessions(app_name="many", user_id=None)
-    seconds = time.perf_counter() - started
+    spent = time.perf_counter() - started[0], time.process_time() - started[1]
     if len(listed.sessions) != LISTED:
         raise RuntimeError(f"{len(listed.sessions)} sessions were listed")
-    return seconds
+    return spent
 
 
 async def main(number: int) -> None:
@@ -86,7 +86,8 @@ async def main(number: int) -> None:
             )
         print(f"ratio of processor time: {seconds['own'] / seconds['ADK']:.2f}")
         async with open_store(f"sqlite:///{paths['own']}") as store:
-            print(f"own: {LISTED} sessions listed in {await listing(LockstitchSessionService(store)):.2f} s")
+            spent = await listing(LockstitchSessionService(store))
+        print(f"own: {LISTED} sessions listed in {spent[0]:.2f} s, {spent[1]:.2f} s of processor time")
 
 
 if __name__ == "__main__":

@@ -10,16 +10,16 @@ import os
 import signal
 import sys
 from itertools import count
-from json import loads
 
 from lockstitch import open_store
 from lockstitch.integrations.adk.sessions import Name, SessionLog
+from lockstitch.store import Store
 from tests.integrations.adk.events import sum_of
 from tests.integrations.forks import in_fork
 
 
 async def converse(url: str, name: Name, last: int) -> None:
-    """Create the session and append the events that it lacks. End the process after some commits."""
+    """Create the session and append the events that it lacks. Kill the process after `last` commits, or print."""
     async with open_store(url) as store:
         log = SessionLog(store.in_namespace("adk"))
         commits = 0
@@ -36,33 +36,31 @@ async def converse(url: str, name: Name, last: int) -> None:
             committed()
         session, _, events = stored
         position = session.position
-        for event in [*sum_of("i-1"), *sum_of("i-2")][len(events) :]:
+        for event in sum_of()[len(events) :]:
             position = (await log.append(name, event, position, 0.0)).position
             committed()
+        await report(store, name)
 
 
-async def report(url: str, name: Name) -> None:
-    async with open_store(url) as store:
-        stored = await SessionLog(store.in_namespace("adk")).get(name)
-        assert stored is not None
-        key = f"adk:{name.key}"
-        found = {
-            "events": [[event["invocation_id"], event["author"]] for event in map(loads, stored[2])],
-            "state": stored[1],
-            "types": [stitch.type for stitch in await store.stitches(key)],
-            "runs": [[run.status, run.steps, run.input_tokens] for run in await store.runs(key)],
-        }
-        print(json.dumps(found), flush=True)
+async def report(store: Store, name: Name) -> None:
+    stored = await SessionLog(store.in_namespace("adk")).get(name)
+    assert stored is not None
+    key = f"adk:{name.key}"
+    found = {
+        "authors": [event["author"] for event in map(json.loads, stored[2])],
+        "state": stored[1],
+        "types": [stitch.type for stitch in await store.stitches(key)],
+        "runs": [[run.status, run.steps, run.input_tokens] for run in await store.runs(key)],
+    }
+    print(json.dumps(found), flush=True)
 
 
 def main(url: str) -> None:
     for number in count(1):
         name = Name("shop", "ada", f"{number}")
-        killed = in_fork(lambda name=name, number=number: converse(url, name, number))
-        in_fork(lambda name=name: converse(url, name, 0))
-        in_fork(lambda name=name: report(url, name))
-        if not killed:
+        if not in_fork(lambda name=name, number=number: converse(url, name, number)):
             return
+        in_fork(lambda name=name: converse(url, name, 0))
 
 
 if __name__ == "__main__":

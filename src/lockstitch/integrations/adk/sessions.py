@@ -8,7 +8,7 @@ that concurrent sessions do not overwrite each other's values.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 from weakref import WeakValueDictionary
 
@@ -27,6 +27,9 @@ from lockstitch.integrations.adk.records import EXTENSION, SharedValue, StoredSe
 from lockstitch.model import Json, Run, Thread, codec
 from lockstitch.store import Condition, Fields, Store, ThreadUpdate, Transaction, Where
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 ATTEMPTS: Final = 20
 """Attempts of a commit while other processes write to the same thread."""
 
@@ -34,7 +37,7 @@ PAGE: Final = 1000
 """Sessions that are read at once."""
 
 MOST_SESSIONS: Final = 100
-"""Sessions whose events stay in memory, as JSON."""
+"""Sessions whose latest state stays in memory, and whose events do, as JSON."""
 
 APP: Final = "app:"
 USER: Final = "user:"
@@ -65,14 +68,24 @@ class SessionChanged(Exception):
     """Another writer has appended an event since the session was read."""
 
 
+class _Latest(NamedTuple):
+    """A session with its thread and the last run of the thread."""
+
+    session: StoredSession
+    head: Thread
+    run: Run | None
+
+
 class SessionLog:
     """The sessions of one project. Its methods run on the loop of the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._locks: WeakValueDictionary[Name, asyncio.Lock] = WeakValueDictionary()
-        self._known: OrderedDict[UUID, tuple[int, list[bytes]]] = OrderedDict()
+        self._events_read: OrderedDict[UUID, tuple[int, list[bytes]]] = OrderedDict()
         """Events of threads up to a position. A log only grows until a part of it is archived."""
+        self._latest: OrderedDict[Name, _Latest] = OrderedDict()
+        """Sessions after the last append of this process."""
 
     async def create(
         self, app_name: str, user_id: str, session_id: str | None, state: Json
@@ -165,19 +178,26 @@ class SessionLog:
             SessionChanged: If the session has changed since the caller read it. Nothing was written.
         """
         delta = state_delta(event)
+        latest = self._latest.pop(name, None)
+        if latest is not None and latest.session.position != position:
+            # Another process has appended.
+            latest = None
         for attempt in range(ATTEMPTS):
             try:
-                session, head = await self._with_head(name)
+                latest = latest or await self._load(name)
+                session, head, run = latest
                 if session.update_time > update_time if position is None else session.position != position:
                     raise SessionChanged
-                update = await self._update(head, event)
+                plan = _Plan(self._store, head, event, await self._open_calls(head, run, answered_calls(event)))
+                update = plan.update(run)
                 changed = session.changed(
                     state={**session.state, **_own(delta)},
                     update_time=float(event["timestamp"]),
                     position=head.position + len(update.entries),
                 )
                 shared = self._shared(name, delta)
-                await self._store.commit(Transaction([update], records=[changed, *shared]))
+                (committed,) = await self._store.commit(Transaction([update], records=[changed, *shared]))
+                _remember(self._latest, name, _Latest(changed, committed.head, plan.run or run))
                 return changed
             except NotFound:
                 raise SessionMissing from None
@@ -185,6 +205,7 @@ class SessionLog:
                 # The next attempt finds out if the other writer has appended an event.
                 if isinstance(exc, ThreadEnded | ThreadHeld) or attempt == ATTEMPTS - 1:
                     raise
+                latest = None
         raise AssertionError
 
     def lock(self, name: Name) -> asyncio.Lock:
@@ -212,15 +233,13 @@ class SessionLog:
 
     async def _all_events(self, session: StoredSession) -> list[bytes]:
         head = await self._store.thread(session.thread_id)
-        position, events = self._known.pop(head.id, (0, []))
+        position, events = self._events_read.pop(head.id, (0, []))
         if head.first_position > 1 or position > session.position:
             # An archive may replace stitches, for example with redacted ones.
             return await self._read(head, 1, session.position)
         if position < session.position:
             events += await self._read(head, position + 1, session.position)
-        self._known[head.id] = session.position, events
-        if len(self._known) > MOST_SESSIONS:
-            self._known.popitem(last=False)
+        _remember(self._events_read, head.id, (session.position, events))
         return [*events]
 
     async def _read(self, thread: Thread | UUID, first: int, last: int) -> list[bytes]:
@@ -236,8 +255,8 @@ class SessionLog:
 
     # Writing
 
-    async def _with_head(self, name: Name) -> tuple[StoredSession, Thread]:
-        """Return a session and its thread. The session is not older than the thread."""
+    async def _load(self, name: Name) -> "_Latest":
+        """Return a session, its thread and the last run. The session is not older than the thread."""
         session = await self._session(name)
         if session is None:
             raise SessionMissing
@@ -247,7 +266,9 @@ class SessionLog:
             session = await self._session(name)
             if session is None:
                 raise SessionMissing
-        return session, head
+        of_thread = Where("parent_run_id", "is null")
+        runs = await self._store.find_runs(head.id, of_thread, order=("-sequence",), limit=1)
+        return _Latest(session, head, runs[0] if runs else None)
 
     def _shared(self, name: Name, state: Mapping[str, Any]) -> list[SharedValue]:
         """Return the records of the values that the sessions of the app or of the user share."""
@@ -262,13 +283,6 @@ class SessionLog:
             for key, value in state.items()
             if key.startswith((APP, USER))
         ]
-
-    async def _update(self, head: Thread, event: Json) -> ThreadUpdate:
-        """Return the update that records an event. Each invocation is a run."""
-        runs = await self._store.find_runs(head.id, Where("parent_run_id", "is null"), order=("-sequence",), limit=1)
-        run = runs[0] if runs else None
-        calls = await self._open_calls(head, run, answered_calls(event))
-        return _Plan(self._store, head, event, calls).update(run)
 
     async def _open_calls(self, head: Thread, run: Run | None, wanted: set[str]) -> dict[str, Call]:
         """Return the open calls with these ids. They are in the last run, unless a tool takes long."""
@@ -288,6 +302,8 @@ class _Plan:
         self._event = event
         self._entries = entries_of(event, calls)
         self._update = ThreadUpdate(head)
+        self.run: Run | None = None
+        """Run of the event, after `update`."""
 
     def update(self, last: Run | None) -> ThreadUpdate:
         """Return the update.
@@ -303,6 +319,8 @@ class _Plan:
                 self._update.new_runs = [run.changed(**fields)]
             else:
                 self._update.run_updates.append((run, fields))
+            run = run.changed(**fields)
+        self.run = run
         return self._update
 
     def _run(self, last: Run | None) -> Run | None:
@@ -337,6 +355,14 @@ class _Plan:
             if run.status == "running":
                 fields |= {"status": "completed", "stop_reason": "end_turn"}
         return fields
+
+
+def _remember(cache: OrderedDict[K, V], key: K, value: V) -> None:
+    """Store a value as the newest one. The oldest value is dropped if there are too many."""
+    cache[key] = value
+    cache.move_to_end(key)
+    if len(cache) > MOST_SESSIONS:
+        cache.popitem(last=False)
 
 
 def _own(state: Mapping[str, Any]) -> Json:
