@@ -49,6 +49,15 @@ class SQLiteSession(LockstitchSession):
 
         _portal.call(start())
         self.db_path = db_path
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+
+    async def add_items(self, items: Any, *, wrapper: Any = None) -> None:
+        if self._closed:
+            raise RuntimeError("SQLiteSession is closed")
+        await super().add_items(items, wrapper=wrapper)
 
 
 for module in (agents, agents.memory, agents.memory.sqlite_session):

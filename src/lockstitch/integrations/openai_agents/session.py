@@ -1,9 +1,11 @@
 """`LockstitchSession`: the conversation of an OpenAI agent in a thread of a store."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from importlib import import_module
 from typing import Any, Final, Self, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from lockstitch.errors import NotFound, Refused, StalePosition, ThreadDeleted, ThreadWaiting
 from lockstitch.integrations.loops import OnStoreLoop
@@ -30,6 +32,33 @@ NAMESPACE: Final = "openai-agents"
 """Namespace of the keys of threads: the session `ada` has the thread `openai-agents:ada`."""
 
 _OPEN: Final = ("pending", "running", "waiting")
+
+
+class _Known:
+    """What this process has read of a thread. All sessions of the thread share it."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.transcript: Transcript | None = None
+        self.open_run: OpenRun | None = None
+        self.open_run_at: int | None = None
+        """Position of the thread for which `open_run` is valid."""
+
+
+_REMEMBERED: Final = 64
+"""Maximum number of threads of one store that are remembered. A session object keeps its own."""
+
+_known_threads: WeakKeyDictionary[object, OrderedDict[tuple[str, str], _Known]] = WeakKeyDictionary()
+
+
+def _known(store: Store, key: tuple[str, str]) -> _Known:
+    """Return what is known of a thread. Web servers create a session for each request."""
+    threads = _known_threads.setdefault(store.identity, OrderedDict())
+    known = threads.setdefault(key, _Known())
+    threads.move_to_end(key)
+    if len(threads) > _REMEMBERED:
+        threads.popitem(last=False)
+    return known
 
 
 class LockstitchSession(OnStoreLoop):
@@ -72,11 +101,7 @@ class LockstitchSession(OnStoreLoop):
         self._view = store if namespace is None else store.in_namespace(namespace)
         self._user_id = user_id
         self._model = model
-        self._lock = asyncio.Lock()
-        self._transcript: Transcript | None = None
-        self._open_run: OpenRun | None = None
-        self._open_run_at: int | None = None
-        """Position of the thread for which `_open_run` is valid."""
+        self._known = _known(store, (store.project, self.thread))
 
     @classmethod
     def open(cls, session_id: str, url: str, *, project: str = "default", **options: Any) -> Self:
@@ -235,7 +260,7 @@ class LockstitchSession(OnStoreLoop):
     # On the loop of the store
 
     async def _get_items(self, limit: int | None) -> list[SdkItem]:
-        async with self._lock:
+        async with self._known.lock:
             transcript = await self._current()
             if transcript is None or limit == 0:
                 return []
@@ -243,7 +268,7 @@ class LockstitchSession(OnStoreLoop):
             return values(transcript.items if limit is None else transcript.items[-limit:])
 
     async def _last_items(self, limit: int) -> tuple[list[Item], bool]:
-        async with self._lock:
+        async with self._known.lock:
             transcript = await self._current()
             if transcript is None:
                 return [], True
@@ -315,7 +340,7 @@ class LockstitchSession(OnStoreLoop):
 
     async def _load_state(self) -> Json | None:
         await self._view.extend(EXTENSION)
-        async with self._lock:
+        async with self._known.lock:
             transcript = await self._current()
             if transcript is None or await self._run_at(transcript) is None:
                 return None
@@ -331,60 +356,61 @@ class LockstitchSession(OnStoreLoop):
 
         Return the thread, or None if nothing was planned.
         """
-        async with self._lock:
+        async with self._known.lock:
             while True:
                 transcript = await self._current()
                 if transcript is None:
                     if not create:
                         return None
                     head = await self._view.ensure(self.session_id, user_id=self._user_id, extras=OWN_RUN)
-                    transcript = self._transcript = Transcript(head)
+                    transcript = self._known.transcript = Transcript(head)
                 planned = await plan(transcript, await self._run_at(transcript))
                 if planned is None:
                     return None
                 try:
                     (committed,) = await self._view.commit(Transaction([planned.update], records=[*planned.records]))
                 except (StalePosition, ThreadDeleted):
-                    self._open_run_at = None
+                    self._known.open_run_at = None
                     continue
                 transcript.add(committed.head, committed.stitches)
                 removes = any(entry.type == "compaction" for entry in planned.update.entries)
-                self._open_run = planned.open_run
-                self._open_run_at = None if removes else committed.head.position
+                self._known.open_run = planned.open_run
+                self._known.open_run_at = None if removes else committed.head.position
                 return committed.head
 
     async def _current(self) -> Transcript | None:
         """Return the items at the end of the log, or None if the thread does not exist."""
         try:
-            head = await self._view.thread(self.session_id if self._transcript is None else self._transcript.head)
+            known = self._known.transcript
+            head = await self._view.thread(self.session_id if known is None else known.head)
             if self._user_id is not None and head.user_id != self._user_id:
                 raise Refused(f"Thread {self.thread} belongs to another user.")
-            if self._transcript is None:
-                self._transcript = Transcript(head)
+            if self._known.transcript is None:
+                self._known.transcript = Transcript(head)
             else:
-                await self._transcript.update(self._view, head)
+                await self._known.transcript.update(self._view, head)
         except NotFound:
-            if self._transcript is None:
+            if self._known.transcript is None:
                 return None
             # The thread was deleted. There may be a new one with the same key.
-            self._transcript = self._open_run_at = None
+            self._known.transcript = self._known.open_run_at = None
             return await self._current()
-        return self._transcript
+        return self._known.transcript
 
     async def _run_at(self, transcript: Transcript) -> OpenRun | None:
         """Return the open run of the thread. Raises `ThreadWaiting` if it is not a run of a session."""
         head = transcript.head
-        if self._open_run_at != head.position:
+        if self._known.open_run_at != head.position:
             runs = await self._view.find_runs(head.id, Where("status", "in", _OPEN), order=("-sequence",), limit=1)
-            self._open_run = await self._state_of(transcript, runs[0]) if runs else None
-            self._open_run_at = head.position
-        if self._open_run is not None and self._open_run.run.extras != OWN_RUN:
+            self._known.open_run = await self._state_of(transcript, runs[0]) if runs else None
+            self._known.open_run_at = head.position
+        if self._known.open_run is not None and self._known.open_run.run.extras != OWN_RUN:
             raise ThreadWaiting(
                 f"Thread {self.thread} has an open run of a Lockstitch agent. Wait until it ends, or cancel it. "
                 "Nothing was written.",
                 thread_id=head.id,
             )
-        return self._open_run
+        return self._known.open_run
 
     async def _state_of(self, transcript: Transcript, run: Run) -> OpenRun:
         stitches = await self._view.stitches(transcript.head, run.first_position)

@@ -90,7 +90,7 @@ class Transcript:
             else:
                 earlier = await self._load_kept(store, window if limit is not None else None)
             self.items[:0] = earlier
-            window *= 2
+            window *= 2 if earlier else 1
 
     async def _load_kept(self, store: Store, window: int | None) -> list[Item]:
         """Read the stitches before the cut that it keeps: the last ones, or all."""
