@@ -29,6 +29,7 @@ LAST = range(280, 320)
 async def conversation(session_of: Callable[[], Any], *, reuse: bool) -> tuple[float, float, int]:
     """Write the turns. Return the milliseconds of a turn, of one of the `LAST`, and the bytes of the content."""
     prose = Prose(3)
+    texts = [prose.take(LENGTH) for _ in range(2 * TURNS)]
     session = session_of()
     content = 0
     started = spent = 0.0
@@ -43,8 +44,8 @@ async def conversation(session_of: Callable[[], Any], *, reuse: bool) -> tuple[f
             session = session_of()
         items = await session.get_items()
         assert len(items) == 2 * turn
-        question = {"content": prose.take(LENGTH), "role": "user"}
-        text = {"annotations": [], "text": prose.take(LENGTH), "type": "output_text", "logprobs": []}
+        question = {"content": texts[2 * turn], "role": "user"}
+        text = {"annotations": [], "text": texts[2 * turn + 1], "type": "output_text", "logprobs": []}
         answer = {"id": f"msg_{turn}", "content": [text], "role": "assistant", "status": "completed", "type": "message"}
         await session.add_items([question])
         await session.add_items([answer])

@@ -35,7 +35,7 @@ _OPEN: Final = ("pending", "running", "waiting")
 
 
 class _Known:
-    """What this process has read of a thread. All sessions of the thread share it."""
+    """The part of a thread that this process has read. All sessions of the thread share it."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -52,7 +52,7 @@ _known_threads: WeakKeyDictionary[object, OrderedDict[tuple[str, str], _Known]] 
 
 
 def _known(store: Store, key: tuple[str, str]) -> _Known:
-    """Return what is known of a thread. Web servers create a session for each request."""
+    """Return the known part of a thread. Web servers create a session for each request."""
     threads = _known_threads.setdefault(store.identity, OrderedDict())
     known = threads.setdefault(key, _Known())
     threads.move_to_end(key)
