@@ -1,4 +1,4 @@
-"""`LockstitchSession` with the newest and a pinned version of the SDK: our tests, the page, and the SDK's own suite."""
+"""`LockstitchSession` with the newest and a pinned version of the SDK: our tests with its runs, and the page."""
 
 import os
 import subprocess
