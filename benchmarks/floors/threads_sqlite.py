@@ -140,8 +140,8 @@ def _template(connection: sqlite3.Connection) -> tuple[list[Append], list[str], 
         raise RuntimeError("no template thread found")
     head = heads[0]
     (run,) = rows("SELECT * FROM run_rows WHERE thread_no = ?", head["no"])
-    # The database sets the number and computes the id under which a lens shows the run.
-    del run["no"], run["shown_id"]
+    # The database sets the number, and computes the duration and the id under which a lens shows the run.
+    del run["no"], run["elapsed"], run["shown_id"]
     stitches = rows("SELECT * FROM stitch_rows WHERE thread_no = ? ORDER BY position", head["no"])
     for stitch in stitches:
         del stitch["log_id"], stitch["llm_call_id"]

@@ -79,12 +79,15 @@ UPDATE threads SET title = 'migrated' WHERE key = 'k';
 """
 
 
-def with_migration(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
-    """Add a migration after the last one. Return its number."""
+def with_migration(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Add a migration after the last one of each database."""
     migrations = queries.migrations
-    number = migrations("lockstitch.backends.sqlite")[-1][0] + 1
-    monkeypatch.setattr(queries, "migrations", lambda package: [*migrations(package), (number, "made_up", text)])
-    return number
+
+    def longer(package: str) -> list[tuple[int, str, str]]:
+        steps = list(migrations(package))
+        return [*steps, (steps[-1][0] + 1, "made_up", text)]
+
+    monkeypatch.setattr(queries, "migrations", longer)
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
@@ -95,15 +98,15 @@ async def test_older_store_is_migrated_in_place(empty_url: str, monkeypatch: pyt
         await store.append(head, [said("Hi")])
         ready = await store.create(kind="goal", goal="g", agent="a")
         before = await store._backend.migrate()
-    number = with_migration(monkeypatch, SECOND)
+    with_migration(monkeypatch, SECOND)
     async with open_store(empty_url) as store:
-        assert await store.migrate() == number == before + 1
+        assert await store.migrate() == before + 1
         thread = await store.thread("k")
         assert (thread.id, thread.position, thread.title) == (head.id, 1, "migrated")
         assert [thread.id for thread in await store.claim_next(limit=3)] == [ready.id]
         assert (await store.sql("SELECT color, count(*) FROM made_up GROUP BY 1")).rows == [("blue", 2)]
         versions = await store.sql("SELECT version FROM schema_versions ORDER BY 1")
-        assert versions.rows == [(version,) for version in range(1, number + 1)]
+        assert versions.rows == [(version,) for version in range(1, before + 2)]
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
