@@ -3,6 +3,7 @@
 LOCKSTITCH_BACKEND=sqlite python -m pytest -p frameworks.openai_agents.swap tests
 """
 
+import itertools
 import os
 import tempfile
 from pathlib import Path
@@ -22,6 +23,7 @@ _SCHEMES = {"sqlite": "sqlite:///{}", "files": "file:///{}.files"}
 _URL = _SCHEMES[os.environ.get("LOCKSTITCH_BACKEND", "sqlite")]
 _portal = Portal()
 _stores: dict[str, Store] = {}
+_numbers = itertools.count()
 _folder = tempfile.TemporaryDirectory(prefix="lockstitch-openai-agents-")
 
 
@@ -39,7 +41,7 @@ class SQLiteSession(LockstitchSession):
         async def start() -> None:
             path = str(db_path)
             if path == ":memory:":
-                path = str(Path(_folder.name) / str(id(self)))
+                path = str(Path(_folder.name) / str(next(_numbers)))
             if path not in _stores:
                 _stores[path] = await open_store(_URL.format(path)).__aenter__()
             namespace = f"{sessions_table}-{messages_table}"
