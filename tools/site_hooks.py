@@ -34,7 +34,7 @@ FIRST: Final = {
     ),
     "reference/api": (
         *("agents.md", "teams.md", "app.md", "results.md", "store.md", "records.md", "errors.md"),
-        *("client.md", "server.md", "testing.md", "providers.md", "ext.md", "sync.md"),
+        *("client.md", "server.md", "testing.md", "providers.md", "ext.md", "integrations.md", "sync.md"),
     ),
 }
 """Pages that come first in their folder. The remaining pages are sorted by title."""
@@ -44,6 +44,10 @@ SORTED_BY_NAME: Final = ("decisions",)
 PUBLIC_MODULES: Final = (
     "lockstitch",
     "lockstitch.ext",
+    *(
+        f"lockstitch.integrations.{name}"
+        for name in ("adk", "claude_agents", "langgraph", "openai_agents", "pydantic_ai")
+    ),
     "lockstitch.providers",
     "lockstitch.server",
     "lockstitch.sync",

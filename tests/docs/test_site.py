@@ -126,10 +126,11 @@ def test_api_reference_has_every_public_name() -> None:
     text = "\n".join(path.read_text() for path in (DOCS / "reference" / "api").glob("*.md"))
     names = DIRECTIVE.findall(text)
     assert len(names) == len(set(names))
-    documented = {id(resolve(name)) for name in names}
     public = [f"{module}.{name}" for module in PUBLIC_MODULES for name in import_module(module).__all__]
-    missing = [name for name in public if name not in NOT_RENDERED and id(resolve(name)) not in documented]
-    assert missing == []
+    missing = {name for name in public if name not in NOT_RENDERED and name not in names}
+    # The integrations are not imported, because their frameworks may not be installed. They have one name each.
+    documented = {id(resolve(name)) for name in names if not name.startswith("lockstitch.integrations.")}
+    assert [name for name in missing if id(resolve(name)) not in documented] == []
 
 
 SAMPLE = '''

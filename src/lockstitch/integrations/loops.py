@@ -1,4 +1,7 @@
-"""`OnStoreLoop`, `LoopBound`: objects whose methods work on the loop of their store, from any loop and any thread."""
+"""`OnStoreLoop`, `LoopBound`: objects whose methods work on the loop of their store, from any loop and any thread.
+
+`checked_store()` refuses arguments that are no open store.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -11,6 +14,14 @@ from lockstitch.store.portal import Portal
 T = TypeVar("T")
 
 
+def checked_store(store: object) -> Store:
+    """Return the store. Raises `Refused` if it is a URL or a store of the blocking API."""
+    if not isinstance(store, Store):
+        kind = f"{type(store).__module__}.{type(store).__name__}".removeprefix("builtins.")
+        raise Refused(f"The store is of the type {kind}. Pass the store of `async with open_store(url) as store`.")
+    return store
+
+
 class OnStoreLoop:
     """The part of an adapter that finds the loop of its store.
 
@@ -18,6 +29,7 @@ class OnStoreLoop:
     """
 
     def __init__(self, store: Store) -> None:
+        checked_store(store)
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:

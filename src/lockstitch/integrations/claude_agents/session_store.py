@@ -13,6 +13,7 @@ from urllib.parse import quote
 from lockstitch.errors import Conflict, NotFound, Refused, ThreadEnded, ThreadHeld
 from lockstitch.integrations.claude_agents.conversation import NewEntry, plan
 from lockstitch.integrations.claude_agents.transcript import ABOUT, Recorded, entries_of
+from lockstitch.integrations.loops import checked_store
 from lockstitch.model import Json, Run, Thread, codec
 from lockstitch.store import Store, Transaction, Where
 
@@ -56,8 +57,11 @@ class LockstitchSessionStore:
 
         Args:
             store: Open store.
+
+        Raises:
+            Refused: If `store` is no open store.
         """
-        self.store = store
+        self.store = checked_store(store)
         """The store."""
         self._threads = store.in_namespace(NAMESPACE)
         self._sessions: OrderedDict[str, _Session] = OrderedDict()

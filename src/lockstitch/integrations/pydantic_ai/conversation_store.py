@@ -13,6 +13,7 @@ from pydantic_ai.conversation_store import (
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse, ToolReturnPart
 
 from lockstitch.errors import Conflict, NotFound, ThreadBusy, ThreadEnded
+from lockstitch.integrations.loops import checked_store
 from lockstitch.integrations.pydantic_ai.recorder import Recorder, messages_of
 from lockstitch.integrations.pydantic_ai.records import EXTENSION, StoredConversation, StoredMessage
 from lockstitch.model import Entry, Json, Run, Thread
@@ -43,8 +44,11 @@ class LockstitchConversationStore(ConversationStore):
 
         Args:
             store: Open store.
+
+        Raises:
+            Refused: If `store` is no open store.
         """
-        self._store = store.in_namespace(NAMESPACE)
+        self._store = checked_store(store).in_namespace(NAMESPACE)
 
     # The five methods of the contract
 
