@@ -18,6 +18,9 @@ AT_MOST = 200
 
 CALLS = 11
 
+MOST_REPORTS = 100
+"""Number of reports after which the measurement starts even if totals are missing."""
+
 SMALLER = 100
 
 Call = Callable[[], Awaitable[object]]
@@ -38,10 +41,20 @@ async def _milliseconds(places: Places, backend: str, stitches: int) -> dict[str
         async with open_store(url) as store:
             known = await fill(store, stitches)
             await places.settle(url)
-            # The first search fills its index.
+            # The first search fills its index, the first reports store the totals of past days.
             await store.search("parcel")
+            await _store_totals(store)
             user = known.typical.thread.user_id
             return {name: await _p95(call) for name, call in _calls(store, user).items()}
+
+
+async def _store_totals(store: Store) -> None:
+    """Repeat a report until the totals of all past days are stored. A report stores totals for half a second."""
+    for _ in range(MOST_REPORTS):
+        started = time.perf_counter()
+        await store.statistics.usage("day")
+        if time.perf_counter() - started < AT_MOST / 1000:
+            return
 
 
 def _calls(store: Store, user: str | None) -> dict[str, Call]:

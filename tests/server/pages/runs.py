@@ -106,6 +106,26 @@ async def waiting(store: Store) -> Run:
     return (await store.runs("payment"))[-1]
 
 
+async def long_wait(store: Store) -> Run:
+    """Import a trace with a call of one second, a wait of three hours, and another call of one second."""
+    world = mirror(foreign_id="long-wait")
+    top = span(world, "root", took=10_802)
+    started_at = world.runs[0].started_at
+    for place, seconds in ((2, 0), (3, 10_801)):
+        values: dict[str, Any] = {
+            **top.__dict__,
+            "id": UUID(int=place),
+            "position": place,
+            "parent_id": top.id,
+            "name": f"call {place}",
+            "at": started_at + timedelta(seconds=seconds + 1),
+            "duration_ms": 1_000,
+        }
+        world.stitches.append(type(top).unchecked(values))
+    await world.put(store)
+    return world.runs[0]
+
+
 async def many(store: Store, number: int) -> Run:
     """Import a trace with a number of spans in groups of ten. Every thousandth span failed."""
     world = mirror(foreign_id="many")

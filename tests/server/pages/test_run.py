@@ -204,6 +204,38 @@ async def test_waiting_run_shows_that_it_needs_a_person(store: Store, url: str, 
     await expect(page.locator("#panel [data-go]")).to_have_attribute("href", f"/threads/{run.thread_id}")
 
 
+async def test_run_page_collapses_long_waits(store: Store, url: str, page: Page) -> None:
+    run = await runs.long_wait(store)
+    await opened(page, f"{url}/run/{run.id}")
+    axis, waits = page.locator("#axis text"), page.get_by_role("button", name="Waits")
+    last = page.locator("#rows .wf", has_text="call 3")
+    width = "node => node.querySelector('rect:not([hidden])').getBoundingClientRect().width"
+    assert "⋯ 3h 00m" in await axis.all_text_contents()
+    assert await last.evaluate(width) > 100
+    await page.keyboard.press("w")
+    await expect(waits).to_have_attribute("aria-pressed", "false")
+    assert "1h 30m" in await axis.all_text_contents()
+    assert await last.evaluate(width) < 5
+    await last.locator(".what").click()
+    await page.keyboard.press("z")
+    assert await last.evaluate(width) > 100
+    await waits.click()
+    await expect(waits).to_have_attribute("aria-pressed", "true")
+    await page.keyboard.press("0")
+
+    await last.locator(".bars").hover()
+    await expect(page.locator(".row-tip")).to_contain_text("3h 00m")
+    line, name = page.get_by_role("separator", name="Width of the names"), last.locator(".name")
+    before = await name.evaluate("node => node.offsetWidth")
+    await line.focus()
+    await page.keyboard.press("ArrowRight")
+    assert await name.evaluate("node => node.offsetWidth") == before + 20
+    await opened(page, page.url)
+    assert await name.evaluate("node => node.offsetWidth") == before + 20
+    await last.locator(".bars").hover()
+    await look(page, "long-wait")
+
+
 @pytest.mark.req("S2-055")
 async def test_imported_run_is_found_by_its_source_id(store: Store, url: str, page: Page) -> None:
     await import_path(store, "langsmith", recorded.FIXTURES / "zstd_traceable")

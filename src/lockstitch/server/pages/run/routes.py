@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 from fastapi import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
@@ -24,6 +24,7 @@ from lockstitch.server.pages.common.render import render_page
 from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.pages.run import panel, parts
 from lockstitch.server.pages.run.compare import counterpart
+from lockstitch.server.pages.run.time_scale import ticks
 from lockstitch.server.pages.run.waterfall import Waterfall, waterfall
 from lockstitch.server.problems import Problem
 from lockstitch.store import Where
@@ -140,7 +141,7 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
         rows=run_page_view.rows,
         first=list(run_page_view.rows.rows(FIRST)),
         sums=run_page_view.sums,
-        ticks=ticks(run_page_view.rows.end),
+        ticks=ticks(run_page_view.rows.scale),
         before=before,
         after=after,
         others=others,
@@ -198,34 +199,6 @@ def _without_garbage_collection() -> Generator[None]:
     finally:
         if was:
             gc.enable()
-
-
-def ticks(end: float) -> list[dict[str, Any]]:
-    """Return about six round times of the axis, with positions in percent."""
-    total = max(end, 1.0)
-    step = next(step for step in _steps() if total / step <= 7)
-    return [
-        {"x": 100 * number * step / total, "says": _moment(number * step, step)}
-        for number in range(int(total // step) + 1)
-    ]
-
-
-def _steps() -> Any:
-    for power in range(4):
-        yield from (10**power, 2 * 10**power, 5 * 10**power)
-    yield from (10_000, 20_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_200_000, 1_800_000, 3_600_000)
-    hours = 2
-    while True:
-        yield hours * 3_600_000
-        hours *= 2
-
-
-def _moment(milliseconds: float, step: float) -> str:
-    if step < 1000:
-        return f"{milliseconds:g} ms"
-    if step < 60_000:
-        return f"{milliseconds / 1000:g} s"
-    return f"{milliseconds / 60_000:g} m" if step < 3_600_000 else f"{milliseconds / 3_600_000:g} h"
 
 
 async def _load_run(caller: Caller, ref: str) -> tuple[Run, Thread]:

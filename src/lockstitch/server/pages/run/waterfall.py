@@ -16,6 +16,7 @@ from lockstitch.model import Json, Run, Thread, call_key, codec
 from lockstitch.model.format import duration
 from lockstitch.model.statistics import TOOL_ERRORS
 from lockstitch.model.wait import PERSON_WAIT_KINDS
+from lockstitch.server.pages.run.time_scale import TimeScale, time_scale
 from lockstitch.store.reports.trace import Node
 from lockstitch.store.reports.traces import Trace
 
@@ -23,6 +24,9 @@ LOOKS: Final = ("run", "step", "model", "tool", "child", "plain", "fail", "wait"
 """The kinds of rows. The column `look` has the index."""
 
 _RUN, _STEP, _MODEL, _TOOL, _CHILD, _PLAIN, _FAIL, _WAIT, _PAUSE = range(9)
+_CALLS: Final = frozenset({_MODEL, _TOOL, _FAIL})
+_FRAMES: Final = frozenset({_CHILD, _PLAIN})
+"""Rows that last as long as the rows below them, if there are any."""
 _ENDED: Final = ("completed", "failed", "cancelled")
 _WAITING: Final = {"frontend_tools": "frontend", "doubt": "outcome unknown"}
 
@@ -65,15 +69,41 @@ class Waterfall:
     columns: "dict[str, array[Any]]" = field(default_factory=dict[str, "array[Any]"])
     levels: list[int] = field(default_factory=list[int])
 
+    @property
+    def scale(self) -> TimeScale:
+        """The time axis. Waits between calls are short on it."""
+        column = self.columns
+        starts, lengths = column["start"], column["length"]
+        calls = (
+            (starts[row], self.end if lengths[row] == OPEN else starts[row] + lengths[row])
+            for row in range(len(self))
+            if self._is_work(row)
+        )
+        return time_scale(self.end, calls)
+
+    def _is_work(self, row: int) -> bool:
+        """True if the run worked while the row was in progress. A tool call that waits for a child does not work."""
+        looks = self.columns["look"]
+        if looks[row] in _FRAMES:
+            return not self._has_rows_below(row)
+        return looks[row] in _CALLS and not (self._has_rows_below(row) and looks[row + 1] == _CHILD)
+
+    def _has_rows_below(self, row: int) -> bool:
+        return row + 1 < len(self) and self.levels[row + 1] > self.levels[row]
+
     def __len__(self) -> int:
         return len(self.levels)
 
     def packed(self) -> bytes:
         """Return the length of the JSON header, the header, and the columns in little-endian order."""
+        scale = self.scale
         header: Json = {
             "rows": len(self),
+            "origin": round(self.origin.timestamp() * 1000),
             "end": self.end,
             "left_off": self.omitted,
+            "waits": [list(wait) for wait in scale.waits],
+            "wait_width": scale.width,
             "looks": LOOKS,
             "names": self.names,
             "notes": self.notes,
@@ -95,18 +125,20 @@ class Waterfall:
 
     def rows(self, limit: int) -> Iterator[Json]:
         """Return the first rows as template data."""
-        column = self.columns
-        end = self.end or 1.0
+        column, scale = self.columns, self.scale
+        whole = scale.length or 1.0
         last = _last_of_siblings(self, limit)
         for row in range(min(limit, len(self))):
             length, start = column["length"][row], column["start"][row]
             shown = max(0.0, self.end - start) if length == OPEN else length
             early = min(max(0, column["early"][row]), shown)
+            x, until = scale.place(start), scale.place(start + shown)
+            paused_until = scale.place(start + shown + max(0, column["pause"][row]))
             yield {
                 "number": row,
                 "level": self.levels[row],
                 "guides": [last[number] for number in _ancestry(column["parent"], row)],
-                "folds": row + 1 < len(self) and self.levels[row + 1] > self.levels[row],
+                "folds": self._has_rows_below(row),
                 "look": LOOKS[column["look"][row]],
                 "name": self.names[column["name"][row]],
                 "note": self.notes[column["note"][row]],
@@ -114,10 +146,10 @@ class Waterfall:
                 "at": self.at(row),
                 "start": start,
                 "length": None if length == OPEN else length,
-                "x": 100 * start / end,
-                "early": 100 * early / end,
-                "width": max(0.15, 100 * shown / end),
-                "pause": 100 * max(0, column["pause"][row]) / end,
+                "x": 100 * x / whole,
+                "early": 100 * (scale.place(start + early) - x) / whole,
+                "width": max(0.15, 100 * (until - x) / whole),
+                "pause": 100 * (paused_until - until) / whole,
                 "cost": None if column["cost"][row] < 0 else column["cost"][row],
             }
 

@@ -11,7 +11,7 @@ export class Overview {
     this.drag();
     canvas.addEventListener("wheel", (event) => {
       event.preventDefault();
-      this.view.zoomBy(event.deltaY > 0 ? 1.25 : 0.8, this.moment(event));
+      this.view.zoomBy(event.deltaY > 0 ? 1.25 : 0.8, this.place(event));
       this.draw();
     }, { passive: false });
     this.colour();
@@ -37,7 +37,7 @@ export class Overview {
   }
 
   gather() {
-    const { rows } = this.view, width = this.canvas.width, end = rows.end || 1;
+    const { rows, scale, whole } = this.view, width = this.canvas.width;
     this.lanes = Array.from({ length: LANES }, () => new Uint8Array(width));
     const order = rows.looks.map((look) => ORDER[look] ?? 0), lanes = rows.looks.map((look) => LANE[look] ?? 0);
     for (let row = 0; row < rows.count; row++) {
@@ -45,8 +45,8 @@ export class Overview {
       if (!worth) continue;
       // Draw the contents of children below the children.
       const lane = this.lanes[Math.min(LANES - 1, lanes[rows.look[row]] + (rows.thread[row] ? 3 : 0))];
-      const first = Math.min(width - 1, Math.floor(rows.start[row] / end * width));
-      const last = Math.min(width - 1, Math.floor((rows.start[row] + rows.lengthOf(row)) / end * width));
+      const first = Math.min(width - 1, Math.floor(scale.place(rows.start[row]) / whole * width));
+      const last = Math.min(width - 1, Math.floor(scale.place(rows.start[row] + rows.lengthOf(row)) / whole * width));
       for (let column = first; column <= last; column++) if (lane[column] < worth) lane[column] = worth;
     }
   }
@@ -65,7 +65,7 @@ export class Overview {
         start = end;
       }
     });
-    const whole = this.view.rows.end || 1, from = this.view.from / whole * width, to = this.view.to / whole * width;
+    const { whole } = this.view, from = this.view.from / whole * width, to = this.view.to / whole * width;
     pen.globalAlpha = 0.08;
     pen.fillStyle = this.ink;
     pen.fillRect(from, 0, to - from, height);
@@ -75,18 +75,19 @@ export class Overview {
     pen.globalAlpha = 1;
   }
 
-  moment(event) {
+  // The place of the pointer on the axis.
+  place(event) {
     const box = this.canvas.getBoundingClientRect();
-    return Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) * (this.view.rows.end || 1);
+    return Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) * this.view.whole;
   }
 
   // Dragging selects a part; a click moves the visible part.
   drag() {
     let began = null;
-    this.canvas.addEventListener("pointerdown", (event) => { began = { x: event.clientX, at: this.moment(event) }; this.canvas.setPointerCapture(event.pointerId); });
+    this.canvas.addEventListener("pointerdown", (event) => { began = { x: event.clientX, at: this.place(event) }; this.canvas.setPointerCapture(event.pointerId); });
     this.canvas.addEventListener("pointermove", (event) => {
       if (!began || Math.abs(event.clientX - began.x) < 4) return;
-      const now = this.moment(event);
+      const now = this.place(event);
       this.view.zoom(Math.min(began.at, now), Math.max(began.at, now));
       this.draw();
     });
@@ -98,6 +99,6 @@ export class Overview {
       }
       began = null;
     });
-    this.canvas.addEventListener("dblclick", () => { this.view.zoom(0, this.view.rows.end); this.draw(); });
+    this.canvas.addEventListener("dblclick", () => { this.view.zoom(0, this.view.whole); this.draw(); });
   }
 }

@@ -2,9 +2,11 @@
 import { keys } from "../keys.js";
 import { part } from "../nodes.js";
 import { announce, toast } from "../toast.js";
+import { resizableNames } from "./names.js";
 import { Overview } from "./overview.js";
 import { Panel } from "./panel.js";
 import { Rows } from "./rows.js";
+import { Tip } from "./tip.js";
 import { Waterfall } from "./waterfall.js";
 
 const section = document.getElementById("waterfall"), base = section.dataset.run;
@@ -23,6 +25,9 @@ async function begin() {
   try { rows = await load(); } catch { toast("Not all rows could be loaded. Only the first rows are shown."); return; }
   view = new Waterfall(document.getElementById("rows"), document.getElementById("axis"), rows, base);
   overview = new Overview(document.getElementById("overview"), view);
+  new Tip(document.getElementById("rows"), view);
+  resizableNames(section, document.getElementById("name-width"), () => overview.draw());
+  waits.hidden = !rows.waits.length;
   const wanted = new URLSearchParams(location.search).get("at");
   const row = wanted ? rows.find(wanted) : 0;
   if (row > 0) view.select(row, { focus: false }); else view.draw();
@@ -44,15 +49,15 @@ function choose(row, { focus = true, open = true } = {}) {
 async function refresh() {
   if (!document.hidden) {
     try {
-      const rows = await load(), old = view.rows, whole = view.from === 0 && view.to >= old.end;
+      const rows = await load(), old = view.rows;
       const place = old.at(view.chosen), folded = new Set();
       for (let row = 0; row < old.count; row++) if (old.folded[row]) folded.add(`${old.at(row)} ${old.lookOf(row)}`);
       if (folded.size) for (let row = 0; row < rows.count; row++) if (folded.has(`${rows.at(row)} ${rows.lookOf(row)}`)) rows.folded[row] = 1;
       rows.see();
       view.chosen = Math.max(0, rows.find(place));
-      if (whole) { view.from = 0; view.to = rows.end || 1; }
       if (rows.count !== old.count) panel.forget();
       view.use(rows);
+      waits.hidden = !rows.waits.length;
       overview.gather();
       overview.draw();
     } catch { /* the next time will do */ }
@@ -147,9 +152,26 @@ foldAll.addEventListener("click", () => {
   view.show(view.rows.placeOf(view.chosen));
 });
 
+const waits = document.getElementById("waits");
+function toggleWaits() {
+  if (!view || waits.hidden) return false;
+  view.collapse(!view.collapsed);
+  waits.setAttribute("aria-pressed", view.collapsed ? "true" : "false");
+  overview.gather();
+  overview.draw();
+}
+waits.addEventListener("click", toggleWaits);
+
+function zoomToRow() {
+  if (!view) return false;
+  view.zoomTo(view.chosen);
+  overview.draw();
+}
+document.getElementById("zoom-row").addEventListener("click", zoomToRow);
+
 function zoom(way) {
   if (!view) return false;
-  if (way) view.zoomBy(way > 0 ? 0.5 : 2); else view.zoom(0, view.rows.end || 1);
+  if (way) view.zoomBy(way > 0 ? 0.5 : 2); else view.zoom(0, view.whole);
   overview.draw();
 }
 section.addEventListener("click", (event) => { const button = event.target.closest("[data-zoom]"); if (button) zoom(Number(button.dataset.zoom)); });
@@ -192,6 +214,8 @@ keys.on("+", () => zoom(1), "zoom in", group);
 keys.on("=", () => zoom(1), "", group);
 keys.on("-", () => zoom(-1), "zoom out", group);
 keys.on("0", () => zoom(0), "whole run", group);
+keys.on("z", zoomToRow, "zoom to the row", group);
+keys.on("w", toggleWaits, "collapse or show waits", group);
 keys.on("e", nextError, "next error", group);
 keys.on("x", nextDifference, "next difference", group);
 keys.on("Escape", (event) => {

@@ -1,8 +1,9 @@
 // The waterfall: about eighty DOM nodes show all rows, positioned with transform.
+import { Scale } from "./scale.js";
 import { dollars, duration, ticks } from "./words.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const SPARE = 12, GUIDES = 12, TICKS = 8;
+const SPARE = 12, GUIDES = 12, TICKS = 12;
 const narrow = matchMedia("(max-width: 760px)");
 
 const svg = (name, attributes = {}) => {
@@ -14,7 +15,10 @@ const percent = (value) => `${value.toFixed(3)}%`;
 
 export class Waterfall {
   constructor(grid, axis, rows, base) {
-    Object.assign(this, { grid, axis, rows, base, chosen: 0, from: 0, to: rows.end || 1, marks: new Map() });
+    Object.assign(this, { grid, axis, rows, base, chosen: 0, collapsed: true, marks: new Map() });
+    this.measure();
+    this.from = 0;
+    this.to = this.whole;
     this.nodes = new Map();                          // row → node
     this.free = [];
     this.drawn = () => {};
@@ -25,27 +29,53 @@ export class Waterfall {
     const later = () => { asked ||= requestAnimationFrame(() => { asked = 0; this.draw(); }); };
     addEventListener("scroll", later, { passive: true });
     addEventListener("resize", later, { passive: true });
+    new ResizeObserver(() => this.redraw()).observe(axis);
     narrow.addEventListener("change", () => { this.height = narrow.matches ? 42 : 26; this.redraw(); });
     this.redraw();
   }
 
-  use(rows) { this.rows = rows; this.redraw(); }
+  // `from` and `to` are the visible part, as places of the axis.
+  measure() {
+    const { rows } = this;
+    this.scale = new Scale(rows.end, this.collapsed ? rows.waits : [], rows.wait_width);
+    this.whole = this.scale.length || 1;
+  }
+
+  // New rows. A view of the whole run stays a view of the whole run.
+  use(rows) {
+    const whole = this.from === 0 && this.to >= this.whole;
+    this.rows = rows;
+    this.measure();
+    if (whole) this.to = this.whole;
+    this.redraw();
+  }
+
+  // Show waits collapsed or in their real length. The visible times stay.
+  collapse(collapsed) {
+    const from = this.scale.time(this.from), to = this.scale.time(this.to);
+    this.collapsed = collapsed;
+    this.measure();
+    this.zoom(this.scale.place(from), this.scale.place(to));
+  }
 
   // Redraw all after folding, zooming or new rows.
   redraw() {
     this.grid.style.height = `${this.rows.seen.length * this.height}px`;
     this.grid.setAttribute("aria-rowcount", this.rows.seen.length);
     for (const node of this.nodes.values()) node.stale = true;
-    this.ticks = ticks(this.from, this.to);
-    this.axis.replaceChildren(...this.ticks.map(({ at, says }) => {
-      const x = this.x(at), text = svg("text", { x: percent(x), y: 16, "text-anchor": x < 2 ? "start" : x > 97 ? "end" : "middle" });
-      text.textContent = says;
+    this.ticks = ticks(this.scale, this.from, this.to, this.axis.clientWidth);
+    this.axis.replaceChildren(...this.ticks.map(({ place, says, wait }) => {
+      const x = this.xOf(place), text = svg("text", { x: percent(x), y: 16, "text-anchor": x < 2 ? "start" : x > 97 ? "end" : "middle" });
+      text.textContent = wait ? `⋯ ${says}` : says;
+      if (wait) text.setAttribute("class", "wait");
       return text;
     }));
     this.draw();
   }
 
-  x(ms) { return 100 * (ms - this.from) / (this.to - this.from); }
+  x(ms) { return this.xOf(this.scale.place(ms)); }
+
+  xOf(place) { return 100 * (place - this.from) / (this.to - this.from); }
 
   draw() {
     const { seen } = this.rows, top = this.grid.getBoundingClientRect().top;
@@ -158,8 +188,8 @@ export class Waterfall {
       parts.ticks = this.ticks;
       parts.lines.forEach((line, number) => {
         const tick = this.ticks[number];
-        line.toggleAttribute("hidden", !tick || tick.at === 0);
-        if (tick) { const x = percent(this.x(tick.at)); line.setAttribute("x1", x); line.setAttribute("x2", x); }
+        line.toggleAttribute("hidden", !tick || tick.place === 0);
+        if (tick) { const x = percent(this.xOf(tick.place)); line.setAttribute("x1", x); line.setAttribute("x2", x); line.setAttribute("class", tick.wait ? "grid wait" : "grid"); }
       });
     }
     const clamp = (value) => Math.min(110, Math.max(-10, value));
@@ -204,10 +234,17 @@ export class Waterfall {
   }
 
   zoom(from, to) {
-    const end = this.rows.end || 1, width = Math.min(end, Math.max(to - from, Math.min(end, 0.5)));
+    const end = this.whole, width = Math.min(end, Math.max(to - from, Math.min(end, 0.5)));
     this.from = Math.max(0, Math.min(from, end - width));
     this.to = this.from + width;
     this.redraw();
+  }
+
+  // Zoom to the period of a row.
+  zoomTo(row) {
+    const from = this.scale.place(this.rows.start[row]), to = this.scale.place(this.rows.start[row] + this.rows.lengthOf(row));
+    const margin = 0.04 * (to - from);
+    this.zoom(from - margin, to + margin);
   }
 
   zoomBy(factor, around = (this.from + this.to) / 2) {

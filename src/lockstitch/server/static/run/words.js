@@ -15,14 +15,37 @@ export function dollars(amount) {
 
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 12e5, 18e5, 36e5];
 
-// About six round times between two times.
-export function ticks(from, to) {
-  const whole = Math.max(to - from, 1e-3);
-  let step = STEPS.find((one) => whole / one <= 7) ?? 72e5;
-  while (whole / step > 7) step *= 2;
+const PIXELS = 6.3, MOST = 7;
+
+function moment(ms, step) {
   const short = (n) => String(+n.toFixed(3));
-  const says = (ms) => step < 1000 ? `${short(ms)} ms` : step < 6e4 ? `${short(ms / 1000)} s` : step < 36e5 ? `${short(ms / 6e4)} m` : `${short(ms / 36e5)} h`;
-  const found = [];
-  for (let at = Math.ceil(from / step) * step; at <= to; at += step) found.push({ at, says: says(at) });
-  return found;
+  if (step < 1000 && ms < 1000) return `${short(ms)} ms`;
+  if (ms < 6e4) return `${short(ms / 1000)} s`;
+  const whole = Math.floor(ms / 6e4), hours = Math.floor(whole / 60), minutes = whole % 60;
+  const seconds = step < 6e4 ? ` ${short((ms % 6e4) / 1000)}s` : "";
+  if (hours) return `${hours}h${step < 36e5 ? ` ${String(minutes).padStart(2, "0")}m${seconds}` : ""}`;
+  return seconds ? `${minutes}m${seconds}` : `${minutes} m`;
+}
+
+// About six round times between two places of the axis, and the collapsed waits with their lengths. Their texts do not
+// touch on an axis of this width.
+export function ticks(scale, from, to, pixels) {
+  const whole = Math.max(to - from, 1e-3);
+  let step = STEPS.find((one) => whole / one <= MOST) ?? 72e5;
+  while (whole / step > MOST) step *= 2;
+  const marks = scale.waits.map(({ start, until }) => ({ place: scale.place((start + until) / 2), says: duration(until - start), wait: true }));
+  const until = scale.time(to);
+  let start = scale.time(from);
+  for (const wait of [...scale.waits, { start: until, until }]) {
+    if (wait.until < start) continue;
+    for (let at = Math.ceil(start / step) * step; at <= Math.min(wait.start, until); at += step) marks.push({ place: scale.place(at), says: moment(at, step), wait: false });
+    start = wait.until;
+  }
+  const shown = [];
+  for (const mark of marks) {
+    if (mark.place < from || mark.place > to) continue;
+    const free = (one) => Math.abs(one.place - mark.place) / whole * pixels >= (one.says.length + mark.says.length + 4) / 2 * PIXELS;
+    if (shown.every(free)) shown.push(mark);
+  }
+  return shown.sort((a, b) => a.place - b.place);
 }
