@@ -3,6 +3,7 @@
 import asyncio
 import re
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from lockstitch.agents.tools.function import tool
 from lockstitch.model import Entry, Stitch
 from lockstitch.server import Settings
 from lockstitch.store import Store, Where
-from tests.engine.agents import until
+from tests.engine.agents import pay, scripted, until
 from tests.server.looking import look, sticks_out
 from tests.server.pages.office import PIXEL, Gated, mail, office, support
 from tests.server.serving import serving
@@ -21,6 +22,12 @@ from tests.server.serving import serving
 pytestmark = pytest.mark.anyio
 
 IDLE = Settings(work=False)
+
+HIDE = """state => {
+    Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+"""Script that hides the tab or shows it."""
 
 
 async def wait_for_result(store: Store, key: str, name: str) -> Stitch:
@@ -363,20 +370,56 @@ async def test_times_are_shown_in_the_time_zone_of_the_browser(store: Store, bro
 async def test_hidden_tabs_leave_their_connections_to_others(store: Store, page: Page):
     """A browser opens six connections to a server. Six hidden tabs must not block the seventh."""
     thread = await store.create(key="shared")
-    hide = """state => {
-        Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
-        document.dispatchEvent(new Event("visibilitychange"));
-    }"""
     async with serving(store) as url:
         tabs = [page, *[await page.context.new_page() for _ in range(6)]]
         for tab in tabs:
             await tab.goto(f"{url}/threads/shared", timeout=5_000)
             await expect(tab.locator("[data-live-word]")).to_have_text("live")
-            await tab.evaluate(hide, "hidden")
+            await tab.evaluate(HIDE, "hidden")
         await store.append(thread, [Entry(type="input", message={"role": "user", "content": "Hello"})])
-        await page.evaluate(hide, "visible")
+        await page.evaluate(HIDE, "visible")
         await expect(page.locator("#seam")).to_contain_text("Hello")
         await expect(tabs[1].locator("#seam")).not_to_contain_text("Hello")
+
+
+async def is_shown(page: Page, name: str) -> bool | None:
+    """Return True if the page has shown a notification with this text, else None."""
+    return name in str(await page.evaluate("shown")) or None
+
+
+async def test_hidden_tab_notifies_of_threads_that_need_the_user(store: Store, browser: Browser):
+    payer = scripted({"calls": [{"name": "pay", "input": {"amount": 12}}]}, name="payer", tools=[pay])
+    await payer.run("Pay 12.", store=store, thread="first")
+    context = await browser.new_context(permissions=["notifications"])
+    page = await context.new_page()
+    await page.add_init_script("""
+        window.shown = [];
+        window.Notification = class {
+            static permission = "granted";
+            static requestPermission = async () => "granted";
+            constructor(title, { body }) { window.shown.push(`${title}: ${body}`); }
+        };
+    """)
+    await page.clock.install()
+    async with serving(store) as url:
+        await page.goto(url)
+        toggle = page.get_by_role("button", name="Notifications")
+        await expect(toggle).to_have_attribute("aria-pressed", "false")
+        await toggle.click()
+        await expect(toggle).to_have_attribute("aria-pressed", "true")
+        await page.evaluate(HIDE, "hidden")
+        for name in ("second", "third"):
+            await payer.run("Pay 12.", store=store, thread=name)
+            async with page.expect_response("**/api/inbox?*"):
+                await page.clock.run_for(20_000)
+            await until(partial(is_shown, page, name), 30)
+        # Each thread once, and not the one that waited before.
+        assert await page.evaluate("shown") == ["Needs you: second, payer", "Needs you: third, payer"]
+        await page.evaluate(HIDE, "visible")
+        await toggle.click()
+        await page.reload()
+        await expect(toggle).to_have_attribute("aria-pressed", "false")
+    await context.close()
 
 
 async def test_thread_page_works_without_javascript(store: Store, browser: Browser):

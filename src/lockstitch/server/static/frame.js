@@ -2,6 +2,7 @@
 import { cookie } from "./cookie.js";
 import "./focus.js";
 import { keys } from "./keys.js";
+import "./notify.js";
 import { openSheet } from "./sheet.js";
 import { local } from "./times.js";
 import { announce, toast } from "./toast.js";

@@ -22,6 +22,9 @@ export function saying(end, { place, by = () => [], plain }) {
   function draw(one, was) {
     one.due = 0;
     one.thinks.hidden = !one.thought;
+    // Reasoning is open until the answer begins.
+    if (one.thought && !one.opened) one.thinks.open = one.opened = true;
+    if (one.text && !one.closed) { one.thinks.open = false; one.closed = true; }
     one.think.textContent = one.thought;
     one.say.replaceChildren(...markdown(one.text.slice(-20000), plain));
     const last = one.say.lastElementChild;
