@@ -43,6 +43,7 @@ async def test_overview_sums_own_runs_of_thread(timed_store: Store, clock: FakeC
         },
         "total_cost": 0.1 + 0.2,
         "error": "it broke",
+        "scores": {},
         "created_at": "2026-01-01T00:00:00.000000Z",
         "updated_at": "2026-01-01T00:00:00.000000Z",
     }

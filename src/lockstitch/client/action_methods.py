@@ -412,6 +412,8 @@ class ActionMethods(ReadMethods):
     ) -> Feedback:
         """Store feedback on a thread, a run or a stitch. Return it.
 
+        With `user_id`, it replaces the feedback with this name that the user has given on the same subject.
+
         Args:
             name: Name of the feedback, such as `helpful`.
             thread: Thread, its id or its key.
@@ -439,6 +441,17 @@ class ActionMethods(ReadMethods):
             source=source,
         )
         return Feedback.from_json(await self._connection.post("/api/feedback", body))
+
+    async def remove_feedback(self, feedback_id: UUID | str) -> None:
+        """Delete feedback.
+
+        Args:
+            feedback_id: Id of the feedback.
+
+        Raises:
+            NotFound: If the project has no such feedback.
+        """
+        await self._connection.ask("DELETE", f"/api/feedback/{part(feedback_id)}")
 
     async def retry_body(self, body_id: UUID | str) -> None:
         """Put a body from quarantine into the ingest queue again. Needs the scope `admin`.

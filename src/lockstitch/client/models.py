@@ -50,6 +50,8 @@ class ThreadRow:
     """Id of the user."""
     parent_id: UUID | None = None
     """Id of the parent thread."""
+    scores: dict[str, Json] = field(default_factory=dict[str, Json])
+    """Average and number of the scores of feedback, by name."""
     tasks: list[Json] = field(default_factory=list[Json])
     """Task list of a goal."""
     children: "list[ThreadRow]" = field(default_factory=list["ThreadRow"])

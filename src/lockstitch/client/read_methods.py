@@ -495,18 +495,34 @@ class ReadMethods:
         result = await self._get("/api/memories", user_id=user_id, limit=limit)
         return [Memory.from_json(row) for row in result]
 
-    async def feedback(self, ref: Ref | None = None, *, limit: int = 100) -> list[Feedback]:
-        """Return feedback of the project.
+    async def feedback(
+        self,
+        ref: Ref | None = None,
+        *,
+        run: UUID | str | None = None,
+        name: str | None = None,
+        user_id: str | None = None,
+        source: str | None = None,
+        limit: int = 100,
+    ) -> list[Feedback]:
+        """Return feedback of the project, oldest first.
 
         Args:
-            ref: Only feedback on this thread: a thread, its id or its key.
+            ref: Only feedback on this thread, its runs and its stitches: a thread, its id or its key.
+            run: Only feedback on this run and its stitches.
+            name: Only feedback with this name.
+            user_id: Only feedback of this user.
+            source: Only feedback from this system.
             limit: Maximum number of records.
 
         Raises:
-            NotFound: If the project has no such thread.
+            NotFound: If the project has no such thread or run.
         """
         thread = None if ref is None else name_of(ref)
-        return [Feedback.from_json(row) for row in await self._get("/api/feedback", thread=thread, limit=limit)]
+        result = await self._get(
+            "/api/feedback", thread=thread, run=run, name=name, user_id=user_id, source=source, limit=limit
+        )
+        return [Feedback.from_json(row) for row in result]
 
     # Streams
 

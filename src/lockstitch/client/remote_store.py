@@ -16,6 +16,7 @@ from lockstitch.client.models import Matches
 from lockstitch.client.read_methods import Ref, name_of
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import AgentVersion, Json, Message, Run, Stitch, Thread, Token, Worker, parse_time
+from lockstitch.model.scores import Score
 from lockstitch.model.statistics import Group, LatencyRow, UsageRow
 from lockstitch.store import QueryResult, SearchHit, ThreadUsage
 from lockstitch.store.conversations import EnqueuedMessage
@@ -376,7 +377,8 @@ class RemoteStore:
         return rows
 
     def _overview(self, row: Json) -> Overview:
-        overview = Overview(Thread.from_json(row), row["runs"], row["usage"], row["total_cost"], row["error"])
+        scores = {name: Score(score["average"], score["count"]) for name, score in row.get("scores", {}).items()}
+        overview = Overview(Thread.from_json(row), row["runs"], row["usage"], row["total_cost"], row["error"], scores)
         self._overviews[overview.thread.id] = overview
         return overview
 

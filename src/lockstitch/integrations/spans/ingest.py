@@ -63,8 +63,10 @@ def feedback(
     run in the place of a stitch, so that the same query finds it.
     """
     at = parse_time(span_feedback.at) if span_feedback.at else now
-    stitch_id = names.span(span_feedback.span_id) if span_feedback.span_id else None
-    if stitch_id is None and row is None and span_feedback.trace_id:
+    stitch_id = row.id if isinstance(row, Stitch) else None
+    if row is None and span_feedback.span_id:
+        stitch_id = names.span(span_feedback.span_id)
+    elif row is None and span_feedback.trace_id:
         stitch_id = names.run(span_feedback.trace_id)
     return Feedback(
         id=names.feedback(span_feedback.id),
@@ -231,6 +233,8 @@ class SpanIngest:
         rows = await self._store.mirrors.stitches(self._names.span(span_id) for span_id in wanted)
         traces = {item.trace_id for item in others if isinstance(item, SpanFeedback) and not item.span_id}
         runs = await self._store.mirrors.runs(self._names.run(trace_id) for trace_id in traces if trace_id)
+        rated = {item.span_id for item in others if isinstance(item, SpanFeedback) and item.span_id}
+        native = await self._native(span_id for span_id in rated if self._names.span(span_id) not in rows)
         now = self._store.clock.now()
         earlier = await self._earlier(others)
         records: list[Record] = []
@@ -244,7 +248,8 @@ class SpanIngest:
                     records.append(amended(item, known, now))
             elif isinstance(item, SpanFeedback):
                 run = runs.get(self._names.run(item.trace_id)) if item.trace_id and not item.span_id else None
-                records.append(feedback(item, self._names, self._store.project, self._source.source, row or run, now))
+                subject = row or run or native.get(item.span_id or "")
+                records.append(feedback(item, self._names, self._store.project, self._source.source, subject, now))
             elif row is None:
                 why = f"attachment {item.name}: its span {item.span_id} is not known"
                 outcome.refused.append((item.span_id, why))
@@ -254,6 +259,20 @@ class SpanIngest:
         early = [record.stitch_id for record in records if isinstance(record, Feedback) and record.thread_id is None]
         # Another writer may have stored the span or the trace since it was looked up.
         await self._link_feedback(filter(None, early))
+
+    async def _native(self, span_ids: Iterable[str]) -> dict[str, Run | Stitch]:
+        """Return runs and stitches of Lockstitch by the ids under which clients see them: their own ids."""
+        own = {span_id: item_id for span_id in span_ids if (item_id := as_id(span_id)) is not None}
+        if not own:
+            return {}
+        runs, stitches = await self._store.mirrors.runs(own.values()), await self._store.mirrors.stitches(own.values())
+        found: dict[UUID, Run | Stitch] = {**stitches, **runs}
+        threads = await self._store.threads_by_id({row.thread_id for row in found.values()})
+        return {
+            span_id: found[item_id]
+            for span_id, item_id in own.items()
+            if item_id in found and found[item_id].thread_id in threads
+        }
 
     async def _link_feedback(self, ids: Iterable[UUID]) -> None:
         """Set thread and run of feedback that arrived before its span or its trace, by ids of rows and runs."""

@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from lockstitch.server.api import (
     admin,
+    annotation,
     events,
     messages,
     records,
@@ -29,6 +30,7 @@ def routers() -> tuple[APIRouter, ...]:
         search.search_router,
         search.statistics_router,
         records.router,
+        *annotation.routers(),
         search.sql_router,
         admin.router,
         three_table.router,

@@ -1,19 +1,17 @@
-"""Memories, feedback and files. Each route checks the project of the record."""
+"""Memories and files. Each route checks the project of the record."""
 
 from typing import Annotated, Literal
 from urllib.parse import quote
-from uuid import UUID
 
 from fastapi import Path, Query
 from pydantic import Field
 from starlette.responses import Response
 
 from lockstitch.errors import NotFound
-from lockstitch.model import Feedback, File, Json, Memory
+from lockstitch.model import File, Json, Memory
 from lockstitch.server.api import responses
 from lockstitch.server.api.schemas import Body, ExactJSON, Id, Limit, Name, TextParam, ThreadRefParam, rows
 from lockstitch.server.auth import Caller, Reader, Writer
-from lockstitch.server.problems import Problem
 from lockstitch.server.routing import LazyRouter
 
 router = LazyRouter(prefix="/api", tags=["shelves"], default_response_class=ExactJSON)
@@ -31,20 +29,6 @@ class NewMemory(Body):
     kind: Literal["memory", "learning"] = "memory"
     tags: list[TextParam] = []
     metadata: Json = {}
-
-
-class NewFeedback(Body):
-    """Feedback of a person or a check on a thread, a run or a stitch."""
-
-    name: Name
-    thread: Name | None = None
-    run: Name | None = None
-    stitch: UUID | None = None
-    score: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    value: Json | None = None
-    comment: TextParam | None = None
-    user_id: User | None = None
-    source: Name = "native"
 
 
 @router.get("/memories", response_model=list[responses.Memory])
@@ -82,48 +66,6 @@ async def forget(caller: Writer, id: Id) -> ExactJSON:
     if not deleted:
         raise NotFound(f"Memory {id} not found in project {caller.project}.")
     return ExactJSON({"deleted": deleted})
-
-
-@router.get("/feedback", response_model=list[responses.Feedback])
-async def feedback(
-    caller: Reader,
-    thread: Annotated[TextParam | None, Query(max_length=300)] = None,
-    run: Annotated[TextParam | None, Query(max_length=300)] = None,
-    limit: Limit = 100,
-) -> ExactJSON:
-    """List the feedback on threads and runs of the project."""
-    equal: Json = {"project": caller.project}
-    if thread is not None:
-        equal["thread_id"] = (await caller.store.thread(thread)).id
-    if run is not None:
-        equal["run_id"] = (await caller.store.run(run)).id
-    return ExactJSON(rows(await caller.store.feedback.list(limit=limit, **equal)))
-
-
-@router.post("/feedback", status_code=201, response_model=responses.Feedback)
-async def give_feedback(caller: Writer, body: NewFeedback) -> ExactJSON:
-    """Create feedback on a thread, a run or a stitch."""
-    now, store = caller.store.clock.now(), caller.store
-    stitch = await store.stitch(body.stitch) if body.stitch is not None else None
-    named = body.run or (stitch.run_id if stitch is not None else None)
-    run = await store.run(named) if named is not None else None
-    thread = await store.thread(body.thread) if body.thread is not None else None
-    places = {
-        item_id for item_id in (stitch and stitch.thread_id, run and run.thread_id, thread and thread.id) if item_id
-    }
-    if len(places) != 1:
-        raise Problem(422, "Refused", "Set thread, run or stitch, all of the same thread.")
-    feedback = Feedback(
-        **body.model_dump(exclude={"thread", "run", "stitch"}),
-        project=caller.project,
-        thread_id=places.pop(),
-        run_id=run.id if run is not None else None,
-        stitch_id=body.stitch,
-        created_at=now,
-        updated_at=now,
-    )
-    await store.feedback.put(feedback)
-    return ExactJSON(feedback.as_json(), 201)
 
 
 @router.get("/threads/{ref}/files", response_model=list[responses.File])

@@ -51,7 +51,16 @@ AgentVersion = response_model(side_records.AgentVersion)
 Audit = response_model(side_records.Audit)
 Token = response_model(model.Token, without=frozenset({"sha256"}))
 NewToken = response_model(model.Token, "NewTokenShown", without=frozenset({"sha256"}), token=str)
-RunWithUsage = response_model(model.Run, "RunWithUsage", usage=dict[str, int])
+
+
+class Score(ResponseModel):
+    """The average of the scores with one name."""
+
+    average: float
+    count: int
+
+
+RunWithUsage = response_model(model.Run, "RunWithUsage", usage=dict[str, int], scores=dict[str, Score])
 
 
 class Overview(ResponseModel):
@@ -70,6 +79,7 @@ class Overview(ResponseModel):
     usage: dict[str, int]
     total_cost: float | None
     error: str | None
+    scores: dict[str, Score]
     created_at: datetime
     updated_at: datetime
 

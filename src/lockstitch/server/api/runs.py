@@ -8,11 +8,13 @@ from lockstitch.engine.result import result_for, run_for
 from lockstitch.errors import NotFound
 from lockstitch.integrations.langsmith.export import export_run
 from lockstitch.model import Json, Run
+from lockstitch.model.scores import scores_as_json, scores_of
 from lockstitch.server.api import responses
 from lockstitch.server.api.schemas import ExactJSON, Id, Limit, Name, RunRef, Since, rows
 from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.routing import LazyRouter
+from lockstitch.store.annotation import feedback_of_run
 from lockstitch.store.reports.traces import LINES
 
 router = LazyRouter(prefix="/api/runs", tags=["runs"], default_response_class=ExactJSON)
@@ -20,9 +22,10 @@ router = LazyRouter(prefix="/api/runs", tags=["runs"], default_response_class=Ex
 
 @router.get("/{id}", response_model=responses.RunWithUsage)
 async def run(caller: Reader, id: RunRef) -> ExactJSON:
-    """Return a run with its token usage. The status is `pending` while its message is queued."""
+    """Return a run with its token usage and its average scores. It is `pending` while its message is queued."""
     result = await _known(caller, id)
-    return ExactJSON({**result.as_json(), "usage": result.usage})
+    scores = scores_of(await feedback_of_run(caller.store, result))
+    return ExactJSON({**result.as_json(), "usage": result.usage, "scores": scores_as_json(scores)})
 
 
 @router.get("/{id}/result", response_model=responses.Result)

@@ -8,7 +8,8 @@ from typing import Final
 from uuid import UUID
 
 from lockstitch.backend import Find, FullBackend, Where
-from lockstitch.model import Json, Run, Thread, format_time
+from lockstitch.model import Feedback, Json, Run, Thread, format_time
+from lockstitch.model.scores import Score, scores_as_json, scores_of
 
 _PAGE = 200
 
@@ -27,6 +28,8 @@ class Overview:
     """Cost in USD. None if the cost of no run is known."""
     error: str | None
     """Error of the last failed run, or None."""
+    scores: dict[str, Score] = field(default_factory=dict[str, Score])
+    """Average scores of the feedback on the thread, its runs and its stitches, by name."""
 
     def as_json(self, *, full: bool = False) -> Json:
         """Return the overview as JSON. `full` adds all fields of the thread."""
@@ -50,22 +53,26 @@ class Overview:
             "usage": self.usage,
             "total_cost": self.total_cost,
             "error": self.error,
+            "scores": scores_as_json(self.scores),
             "created_at": format_time(thread.created_at),
             "updated_at": format_time(thread.updated_at),
         }
 
 
 async def overviews(backend: FullBackend, threads: Sequence[Thread]) -> list[Overview]:
-    """Return the overviews of these threads, in their order. One query reads the runs of many threads."""
+    """Return the overviews of these threads, in their order. Two queries read the runs and scores of many threads."""
     runs: defaultdict[UUID, list[Run]] = defaultdict(list)
+    feedback: defaultdict[UUID | None, list[Feedback]] = defaultdict(list)
     for start in range(0, len(threads), _PAGE):
-        ids = [thread.id for thread in threads[start : start + _PAGE]]
-        for run in await backend.find(Find(Run, (Where("thread_id", "in", ids),))):
+        of_threads = Where("thread_id", "in", [thread.id for thread in threads[start : start + _PAGE]])
+        for run in await backend.find(Find(Run, (of_threads,))):
             runs[run.thread_id].append(run)
-    return [_overview(thread, runs[thread.id]) for thread in threads]
+        for item in await backend.find(Find(Feedback, (of_threads, Where("score", "is not null")))):
+            feedback[item.thread_id].append(item)
+    return [_overview(thread, runs[thread.id], feedback[thread.id]) for thread in threads]
 
 
-def _overview(thread: Thread, runs: Sequence[Run]) -> Overview:
+def _overview(thread: Thread, runs: Sequence[Run], feedback: Sequence[Feedback]) -> Overview:
     usage: Counter[str] = Counter()
     for run in runs:
         usage.update(run.usage)
@@ -79,6 +86,7 @@ def _overview(thread: Thread, runs: Sequence[Run]) -> Overview:
         # fsum is exact in any order, so every backend returns the same sum.
         total_cost=math.fsum(costs) if costs else None,
         error=max(failed, key=lambda run: run.sequence).error if failed else None,
+        scores=scores_of(feedback),
     )
 
 

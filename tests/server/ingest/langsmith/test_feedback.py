@@ -7,7 +7,9 @@ import pytest
 from langsmith.utils import LangSmithNotFoundError
 
 from lockstitch import Feedback
+from lockstitch.model.scores import Score
 from lockstitch.store import Store
+from lockstitch.store.annotation import find_feedback, give_feedback
 from tests.server.ingest.langsmith.conftest import Calling
 from tests.server.ingest.langsmith.sample_runs import send
 
@@ -81,5 +83,28 @@ async def test_feedback_of_lockstitch_is_listed(store: Store, client: Any, calli
         assert listed.feedback_stats["helpful"]["n"] == 1
         client.create_feedback(run.id, "late", score=0)
         assert {item.key for item in client.list_feedback(run_ids=[run.id])} == {"helpful", "late"}
+
+    await calling(work)
+    # The feedback of the client is on the run, so pages and averages have it, too.
+    assert {item.name: item.run_id for item in await find_feedback(store, thread=head)} == dict.fromkeys(
+        ("helpful", "late"), run.id
+    )
+    assert (await store.overview([head]))[0].scores == {"helpful": Score(1.0, 1), "late": Score(0.0, 1)}
+
+
+async def test_feedback_of_lockstitch_on_an_imported_run_is_listed(store: Store, client: Any, calling: Calling) -> None:
+    def prepare() -> Any:
+        trace = send(client, "shop")
+        # Waits until the trace is stored.
+        client.read_run(trace.root)
+        return trace
+
+    sent = await calling(prepare)
+    await give_feedback(store, "helpful", run=str(sent.root), score=1, comment="Good", user_id="ada")
+
+    def work() -> None:
+        (read,) = client.list_feedback(run_ids=[sent.root])
+        assert (read.key, read.score, read.comment, read.run_id) == ("helpful", 1, "Good", sent.root)
+        assert client.read_run(sent.root).feedback_stats["helpful"]["avg"] == 1
 
     await calling(work)

@@ -155,6 +155,8 @@ async def list_feedback(
 async def _on_runs(store: Store, refs: Sequence[str]) -> list[Json]:
     names = MirrorIds(store.project, "langsmith")
     wanted = {names.span(ref): ref for ref in refs}
+    # The root span of a trace has the id of the trace. Feedback of Lockstitch on its run has no span.
+    wanted |= {names.run(ref): ref for ref in refs}
     wanted |= {own: ref for ref in refs if (own := as_id(ref)) is not None}
     stitches = await store.mirrors.stitches(wanted)
     runs = await store.mirrors.runs(own for ref in refs if (own := as_id(ref)) is not None)
