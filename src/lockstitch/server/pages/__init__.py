@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from lockstitch.server.pages import login, navbar, run, threads, workers
+from lockstitch.server.pages.feedback import routes as feedback
 from lockstitch.server.pages.sql import routes as sql
 from lockstitch.server.pages.stats import routes as stats
 from lockstitch.server.pages.thread import actions
@@ -10,5 +11,5 @@ from lockstitch.server.pages.thread import routes as thread
 
 
 def routers() -> tuple[APIRouter, ...]:
-    of_threads = (threads.router, thread.router, actions.router, *run.routers())
+    of_threads = (threads.router, thread.router, actions.router, *run.routers(), feedback.router)
     return (navbar.router, *of_threads, stats.router, sql.router, workers.router, login.router)

@@ -21,6 +21,7 @@ from lockstitch.model.statistics import TOOL_ERRORS
 from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages.common.render import render_page
+from lockstitch.server.pages.feedback.view import feedback_on_run
 from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.pages.run import panel, parts
 from lockstitch.server.pages.run.compare import counterpart
@@ -148,6 +149,7 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
         against="" if against == "none" else against,
         at=at,
         panel=await _panel(caller, run, at or "run"),
+        given=await feedback_on_run(caller, run),
     )
 
 

@@ -49,6 +49,11 @@ class ConversationItem:
         """True if the thread can be forked here."""
         return self.shape in ("input", "model", "call", "result")
 
+    @property
+    def is_answer(self) -> bool:
+        """True if this is the answer of a run: a response of its agent without tool calls."""
+        return self.shape == "model" and not self.stitch.calls and self.stitch.lane is None
+
 
 class Conversation:
     """Converts stitches of a thread to items, with the responses, runs and children they refer to."""

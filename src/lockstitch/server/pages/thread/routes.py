@@ -1,5 +1,6 @@
 """Routes of the thread page: conversation, context, history, runs, log, tree and downloads."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
@@ -22,8 +23,9 @@ from lockstitch.server.pages.common.content import CONTENT_LIMIT
 from lockstitch.server.pages.common.open_calls import load_open_calls
 from lockstitch.server.pages.common.render import render_page
 from lockstitch.server.pages.common.rows import title_of
+from lockstitch.server.pages.feedback.view import feedback_on_runs
 from lockstitch.server.pages.navbar import page_router
-from lockstitch.server.pages.thread.conversation import Conversation
+from lockstitch.server.pages.thread.conversation import Conversation, ConversationItem
 from lockstitch.server.pages.thread.sidebar import graph_of, side_of, state_of
 from lockstitch.store import Store
 from lockstitch.store.queries.log import inherited_turns
@@ -53,6 +55,7 @@ async def thread(request: Request, caller: Reader, ref: str, view: str = "talk",
     view = view if view in VIEWS else "talk"
     shown = await about(caller, head)
     shown |= {"view": view, **await _VIEWS[view](caller.store, head, before)}
+    shown |= await _feedback(caller, head, shown.get("items", []))
     return render_page(request, caller, "thread/page.html", **shown)
 
 
@@ -62,7 +65,9 @@ async def earlier(request: Request, caller: Reader, ref: str, before: Position, 
     head = await _head(caller, ref)
     make = _log if view == "log" else _talk
     template = "thread/log_rows.html" if view == "log" else "thread/earlier.html"
-    return render_page(request, caller, template, head=head, view=view, **await make(caller.store, head, before))
+    shown: dict[str, Any] = await make(caller.store, head, before)
+    shown |= await _feedback(caller, head, shown.get("items", []))
+    return render_page(request, caller, template, head=head, view=view, **shown)
 
 
 @router.get("/stitch/{position}")
@@ -73,7 +78,8 @@ async def stitch(request: Request, caller: Reader, ref: str, position: int) -> R
     items = (await Conversation.of(caller.store, head, stitches)).items(stitches)
     if not items:
         return Response(status_code=204)
-    return render_page(request, caller, "thread/stitches.html", head=head, items=items, live=True)
+    feedback = await _feedback(caller, head, items)
+    return render_page(request, caller, "thread/stitches.html", head=head, items=items, live=True, **feedback)
 
 
 @router.get("/now")
@@ -201,6 +207,13 @@ async def _talk(store: Store, head: Thread, before: int | None) -> dict[str, Any
         "rest": max(0, first - head.first_position),
         "last": last,
     }
+
+
+async def _feedback(caller: Caller, head: Thread, items: Sequence[ConversationItem]) -> dict[str, Any]:
+    """Return the feedback on the runs that these items answer, by the position of the last answer of each run."""
+    answers = {item.stitch.run_id: item.stitch.position for item in items if item.is_answer and item.stitch.run_id}
+    feedback = await feedback_on_runs(caller, head.id, answers)
+    return {"feedback": {answers[run_id]: given for run_id, given in feedback.items()}}
 
 
 async def _log(store: Store, head: Thread, before: int | None) -> dict[str, Any]:

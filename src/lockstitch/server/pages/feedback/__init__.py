@@ -1,0 +1,1 @@
+"""Feedback on runs, on the run page and on the thread page."""
