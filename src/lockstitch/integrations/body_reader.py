@@ -1,8 +1,8 @@
-"""`Reader`: the items of a stored body, one at a time and within a budget."""
+"""`Reader`: the items of a stored body, some at a time and within a budget."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from lockstitch.errors import BodyTooExpensive, LockstitchError, Refused, Unreadable
 from lockstitch.integrations import langsmith
@@ -11,8 +11,7 @@ from lockstitch.integrations.langsmith.reader import read_feedback
 from lockstitch.integrations.otel.logs import read_stored
 from lockstitch.integrations.spans.budget import Budget, Limits, ReadingStopped
 from lockstitch.integrations.spans.share import Share
-from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, TraceSource
-from lockstitch.model import codec
+from lockstitch.integrations.spans.span import Item, TraceSource, size_of
 from lockstitch.model.side_records import IngestBody
 
 LANGSMITH: Final = "langsmith"
@@ -27,6 +26,9 @@ LOGS: Final = "/v1/logs"
 
 _RUN: Final = re.compile(r"/runs/([^/?]+)$")
 _FEEDBACK: Final = re.compile(r"/feedback(?:/([^/?]+))?$")
+_AT_ONCE: Final = 100
+_BYTES_AT_ONCE: Final = 1 << 20
+"""Maximum number and size of the items of a body that a process which reads it holds."""
 _PROBLEMS: Final = 100
 """Maximum number of listed problems of a body."""
 _NO_RUNS: Final = frozenset({"batch", "multipart", "query"})
@@ -43,6 +45,13 @@ def source_of(source: str) -> TraceSource:
     raise Refused(f"The source {source} is not supported.")
 
 
+class Sized(NamedTuple):
+    """An item, and its estimated size in bytes."""
+
+    item: Item
+    size: int
+
+
 class Reader:
     """Reads the items of a body and collects its problems."""
 
@@ -50,23 +59,30 @@ class Reader:
         self.row = row
         self.budget = Budget(limits or Limits())
         self.problems: list[str] = []
-        self.weight = 0
-        """Estimated size of the last item in bytes."""
+        self.ended = False
+        """True if all items were read."""
         self._items = self._opened()
 
-    def next(self) -> Item | None:
-        """Return the next item; None at the end of the body.
+    def read(self, most: int, most_bytes: int) -> list[Sized]:
+        """Return the next items: at most this number, and at most one after this size. Fewer at the end of the body.
 
         Errors become problems of this body. A body that exceeds its budget ends there, with that as its problem.
         Raises `ReadingStopped` if another thread stopped the budget.
         """
+        items: list[Sized] = []
+        read = 0
         try:
             with self.budget.running():
-                item = next(self._items, None)
-                if item is not None:
-                    self.weight = weight(item)
-                    self.budget.item_size(self.weight)
-                return item
+                while len(items) < most and read < most_bytes:
+                    item = next(self._items, None)
+                    if item is None:
+                        self.ended = True
+                        break
+                    size = size_of(item)
+                    self.budget.item_size(size)
+                    items.append(Sized(item, size))
+                    read += size
+            return items
         except ReadingStopped:
             raise
         except BodyTooExpensive as exc:
@@ -78,7 +94,8 @@ class Reader:
             self.problems.append("The JSON is nested too deeply.")
         except Exception as exc:
             self.problems.append(f"The body cannot be read: {type(exc).__name__}: {exc}")
-        return None
+        self.ended = True
+        return items
 
     def _add_problem(self, exc: LockstitchError) -> None:
         if len(self.problems) < _PROBLEMS:
@@ -112,19 +129,8 @@ def body_items(
     """Yield the items of a share of several bodies."""
     for body in share.of(bodies, lambda body: len(body.body)):
         reader = Reader(body, limits)
-        while (item := reader.next()) is not None:
-            yield item
+        while not reader.ended:
+            for item, _ in reader.read(_AT_ONCE, _BYTES_AT_ONCE):
+                yield item
         for problem in reader.problems:
             on_bad(Unreadable(problem))
-
-
-def weight(item: Item) -> int:
-    """Return the estimated size of an item in bytes."""
-    if isinstance(item, Attachment):
-        return len(item.content)
-    if isinstance(item, SpanFeedback):
-        return 200
-    try:
-        return len(codec.dumps(item))
-    except (LockstitchError, RecursionError):
-        return 0

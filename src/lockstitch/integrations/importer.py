@@ -25,10 +25,9 @@ from lockstitch.integrations.spans.reader_process import (
     ReaderFailed,
     ReaderProcesses,
     add_children,
-    size_of,
 )
 from lockstitch.integrations.spans.share import Share
-from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, TraceSource
+from lockstitch.integrations.spans.span import Attachment, Item, SpanFeedback, TraceSource, size_of
 from lockstitch.model import Json
 from lockstitch.store import Store
 

@@ -33,7 +33,7 @@ FOLDERS = [("otel", otel.FIXTURES), ("langsmith", langsmith.FIXTURES)]
 def general(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that turns the fast path off."""
 
-    async def never(*_: object) -> bool:
+    async def never(*_: object, **__: object) -> bool:
         return False
 
     return lambda: monkeypatch.setattr(SpanIngest, "_write_new", never)

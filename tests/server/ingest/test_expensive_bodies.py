@@ -84,13 +84,13 @@ async def test_shutdown_stops_a_reader_and_keeps_the_body_queued(store: Store, m
     """The thread ends at its next step. The next process reads the body."""
     reading = asyncio.Event()
     loop = asyncio.get_running_loop()
-    original = Reader.next
+    original = Reader.read
 
-    def next_item(self: Reader) -> object:
+    def read(self: Reader, *limits: int) -> object:
         loop.call_soon_threadsafe(reading.set)
-        return original(self)
+        return original(self, *limits)
 
-    monkeypatch.setattr(Reader, "next", next_item)
+    monkeypatch.setattr(Reader, "read", read)
     # Minutes of work without an item, and compressed, so a thread reads it.
     body = gzip.compress(b"[" + b"," * (16 << 20))
     settings = Settings(body_cost=Limits(unpacked_bytes=1 << 40, seconds=3600.0))
@@ -107,13 +107,13 @@ async def test_compressed_or_large_body_is_read_in_a_thread(
     store: Store, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
     threads: set[int] = set()
-    original = Reader.next
+    original = Reader.read
 
-    def next_item(self: Reader) -> object:
+    def read(self: Reader, *limits: int) -> object:
         threads.add(threading.get_ident())
-        return original(self)
+        return original(self, *limits)
 
-    monkeypatch.setattr(Reader, "next", next_item)
+    monkeypatch.setattr(Reader, "read", read)
     async with serving(store) as url, caller(url) as http:
         assert (await http.post("/runs", content=body)).status_code == 202
         await settled(http)

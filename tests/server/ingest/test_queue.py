@@ -19,7 +19,10 @@ from lockstitch.integrations.spans.rows import MirrorIds
 from lockstitch.model import Entry, Stitch
 from lockstitch.model.side_records import IngestBody
 from lockstitch.server import Settings
+from lockstitch.server.ingest.processor import ingest_running
+from lockstitch.server.ingest_buffer import IngestBuffer
 from lockstitch.store import Store, open_store
+from lockstitch.store.writes.mirrors import MirrorStore
 from tests.integrations.importing import lens_rows
 from tests.server.ingest.killing import _free_port, _otlp, running_server
 from tests.server.ingest.sending import PROTOBUF, run_of, settled
@@ -115,6 +118,34 @@ async def test_quarantines_body_with_true_reason_when_reading_fails(
     await http.post("/runs", json=run_of())
     (held,) = (await settled(http))["quarantine"]
     assert held["problem"] == "ModuleNotFoundError: No module named 'langsmith'"
+
+
+@pytest.mark.parametrize("backend", ["sqlite"])
+async def test_waiting_bodies_are_written_together_and_in_order(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 40 bodies are new traces of one conversation. Two other bodies are bad, and only these go to quarantine."""
+    intake, settings = IngestBuffer(store, Settings()), Settings()
+    written = MirrorStore.write_encoded
+    writes: list[object] = []
+
+    async def noted(self: MirrorStore, rows: Any) -> None:
+        writes.append(rows)
+        await written(self, rows)
+
+    monkeypatch.setattr(MirrorStore, "write_encoded", noted)
+    bad = await poison(store)
+    fresh = [run_of(name=f"{number:02}", extra={"metadata": {"thread_id": "talk"}}) for number in range(40)]
+    good = [json.dumps(run).encode() for run in fresh]
+    for bodies, commits in ((good[:20], 1), ([*good[20:30], b"{", json.dumps(bad).encode(), *good[30:]], 0)):
+        writes.clear()
+        for body in bodies:
+            await intake.put(store.project, "langsmith", {"path": "/runs"}, body)
+        async with ingest_running(store, intake, settings):
+            assert await intake.settled(30)
+        assert len(writes) == commits
+    (thread,) = await store.threads(kind="trace")
+    assert [run.agent for run in await store.runs(thread)] == [run["name"] for run in fresh]
+    problems = [row.problem for row in await store._backend.find(Find(IngestBody))]
+    assert sorted(str(problem).split(":")[0] for problem in problems) == [f"span {bad['id']}", "the body, record 1"]
 
 
 async def test_loses_nothing_when_killed_while_a_poison_body_is_bisected(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from lockstitch.integrations.otel.conventions import DIALECTS
-from lockstitch.integrations.otel.conventions.convention import Facts, merged
+from lockstitch.integrations.otel.conventions import facts_of
+from lockstitch.integrations.otel.conventions.convention import Facts
 from lockstitch.integrations.otel.messages import OtelMessage, message, messages, result_content, unwrapped
 from lockstitch.integrations.otel.usage import raw_counts
 from lockstitch.integrations.otel.values import (
@@ -181,8 +181,9 @@ class OpenTelemetry:
             if not inputs and not outputs:
                 return _NOTHING
             return _plain(input_messages(inputs), answer_of(outputs), role="span")
-        attributes = as_json(as_json(span.get("extra")).get("attributes"))
-        facts = merged(dialect.facts(attributes, span) for dialect in DIALECTS)
+        extra = as_json(span.get("extra"))
+        scope = as_text(as_json(extra.get("scope")).get("name")) or ""
+        facts = facts_of(as_json(extra.get("attributes")), scope, span)
         # A tool that returned a text has no messages.
         is_text = is_tool and outputs.keys() == {"output"} and isinstance(outputs["output"], str)
         answer = _NO_ANSWER if is_text else answer_of(outputs)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from lockstitch.integrations.otel.conventions import DIALECTS
+from lockstitch.integrations.otel.conventions import take_content
 from lockstitch.integrations.otel.conventions.convention import Content
 from lockstitch.integrations.otel.values import as_json, as_text
 from lockstitch.integrations.spans.span import SpanData
@@ -122,8 +122,7 @@ def span_data(span: Span) -> SpanData:
         extra={"code": span.code},
     )
     error = _take_error(span, content)
-    for dialect in DIALECTS:
-        dialect.take(content)
+    take_content(content)
     error = error or content.error
     start, end = _time(span.start), _time(span.end)
     extra = _extra(span, content, start, end)

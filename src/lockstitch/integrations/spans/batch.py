@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, NamedTuple, Self, cast
 from uuid import UUID
 
@@ -290,6 +291,12 @@ class Batch:
     def add(self, span: SpanData) -> None:
         known = self.spans.get(span["id"])
         self.spans[span["id"]] = merge(known, span) if known else span
+
+    def slices(self, most: int) -> Iterator["Batch"]:
+        """Yield batches with this number of spans at most, in the same order."""
+        spans = iter(self.spans.items())
+        while some := dict(islice(spans, most)):
+            yield Batch(some)
 
 
 @dataclass(slots=True)

@@ -104,6 +104,8 @@ _UNCHANGED: Final = 3
 """Conflicts in a row without a change of the stored data, after which a conflict counts as permanent."""
 _PASSES: Final = 20
 """Maximum number of passes over a batch to join traces."""
+_AT_ONCE: Final = 64
+"""Spans of a large batch that are merged with the store in one commit. That takes about 20 ms of the event loop."""
 
 
 class SpanIngest:
@@ -123,23 +125,28 @@ class SpanIngest:
     async def write(self, items: Iterable[Item], *, large: bool = False) -> BatchOutcome:
         """Write a batch and return its outcome. The batch is durable when this returns.
 
-        A `large` batch is searched for secrets in a thread, because that takes about a microsecond per character.
+        The rows of new traces of a `large` batch are computed in a thread, and its other spans are written in several
+        commits, because both would stop the event loop for long.
         """
         outcome = BatchOutcome()
         sorting = partial(sort, items, outcome, keep_secrets=self._keep_secrets, hide=self._hide)
         batch, others = await asyncio.to_thread(sorting) if large else sorting()
         new, batch = await self._split(batch)
-        if new.spans and not await self._write_new(new, outcome):
+        if new.spans and not await self._write_new(new, outcome, large=large):
             batch.spans = new.spans | batch.spans
-        if batch.spans:
-            for _ in range(_PASSES):
-                joined = await self._write_with_retries(batch, outcome)
-                batch = await self._writer.assigner.loose(joined)
-                if not batch.again:
-                    break
+        for some in batch.slices(_AT_ONCE if large else len(batch.spans)):
+            await self._merge(some, outcome)
         await self._keep(others, outcome)
         await self._link_feedback(self._ids_of(outcome))
         return outcome
+
+    async def _merge(self, batch: Batch, outcome: BatchOutcome) -> None:
+        """Merge spans with those of the store."""
+        for _ in range(_PASSES):
+            joined = await self._write_with_retries(batch, outcome)
+            batch = await self._writer.assigner.loose(joined)
+            if not batch.again:
+                break
 
     def _ids_of(self, outcome: BatchOutcome) -> Iterator[UUID]:
         """Yield the ids of the rows and of the runs of a batch."""
@@ -168,10 +175,10 @@ class SpanIngest:
         mirrors, project = self._store.mirrors, self._store.project
         return ReadTask(items, self._source, project, mirrors.encode, self._keep_secrets, self._hide)
 
-    async def _write_new(self, batch: Batch, outcome: BatchOutcome) -> bool:
+    async def _write_new(self, batch: Batch, outcome: BatchOutcome, *, large: bool) -> bool:
         """Write a batch of new traces. Return False if they are not new, or if a span cannot be stored."""
         try:
-            prepared = self.prepare(batch)
+            prepared = await asyncio.to_thread(self.prepare, batch) if large else self.prepare(batch)
         except (Conflict, Refused, RecursionError):
             return False
         return prepared is not None and await self.write_new(prepared, outcome)

@@ -31,7 +31,7 @@ from lockstitch.integrations.spans.batch import Batch, BatchOutcome, sort
 from lockstitch.integrations.spans.new_traces import NewTraces, prepare
 from lockstitch.integrations.spans.rows import MirrorIds
 from lockstitch.integrations.spans.share import STRETCH, Share
-from lockstitch.integrations.spans.span import Attachment, Item, SpanData, SpanFeedback, TraceSource, is_root
+from lockstitch.integrations.spans.span import Attachment, Item, SpanData, SpanFeedback, TraceSource, is_root, size_of
 from lockstitch.store.writes.mirrors import Encoder
 
 ITEMS: Final = 500
@@ -435,18 +435,6 @@ def add_children(item: Item, children: dict[str, set[str]]) -> None:
     if isinstance(item, Attachment | SpanFeedback) or not item.get("children") or not is_root(item):
         return
     children.setdefault(item["trace_id"], {item["id"]}).update(item.get("children") or ())
-
-
-def size_of(item: Item) -> int:
-    """Return the estimated size of an item in bytes."""
-    if isinstance(item, Attachment):
-        return len(item.content)
-    if isinstance(item, SpanFeedback):
-        return 200
-    try:
-        return len(orjson.dumps(item))
-    except TypeError:
-        return 0
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, Required, TypedDict, cast
 
-from lockstitch.model import Json, Message
+import orjson
+
+from lockstitch.errors import LockstitchError
+from lockstitch.model import Json, Message, codec
 
 
 class SpanData(TypedDict, total=False):
@@ -83,6 +86,22 @@ class SpanFeedback(NamedTuple):
 
 
 Item = SpanData | Attachment | SpanFeedback
+
+
+def size_of(item: Item) -> int:
+    """Return the estimated size of an item in bytes."""
+    if isinstance(item, Attachment):
+        return len(item.content)
+    if isinstance(item, SpanFeedback):
+        return 200
+    try:
+        return len(orjson.dumps(item))
+    except TypeError:
+        pass
+    try:
+        return len(codec.dumps(item))
+    except (LockstitchError, RecursionError):
+        return 0
 
 
 class TokenCounts(NamedTuple):

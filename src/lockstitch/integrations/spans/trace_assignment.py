@@ -168,7 +168,8 @@ class TraceAssigner:
         members = seen.members()
         rows = {row.data["id"]: row for row in seen.stored.values() if row.data.get("id")} | members
         links = await self._links(batch, seen, rows, members)
-        wanted = {*batch.spans, *(span_id for span_id in batch.again if span_id in rows)}
+        # In the order of their arrival, which is the order of new runs of a conversation.
+        wanted = dict.fromkeys([*batch.spans, *(span_id for span_id in sorted(batch.again) if span_id in rows)])
         traces, circular = ends(links, {*wanted, *members, *batch.absorbed})
         moved = {
             span_id
@@ -181,7 +182,7 @@ class TraceAssigner:
         opened |= {run.thread_id for run in runs} | before.opened
         dissolved = {rows[span_id].thread_id for span_id in moved} | {run.thread_id for run in runs}
         dissolved &= seen.rows.keys()
-        wanted |= {span_id for span_id, row in members.items() if row.thread_id in dissolved}
+        wanted |= dict.fromkeys(span_id for span_id, row in members.items() if row.thread_id in dissolved)
         return _Plan({span_id: traces[span_id] for span_id in wanted}, dissolved, opened, links)
 
     async def _links(

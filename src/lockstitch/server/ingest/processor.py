@@ -46,11 +46,12 @@ from lockstitch.server.settings import Settings
 from lockstitch.store import Store, Where
 from lockstitch.store.ingest_queue import WAITING
 
-ITEMS: Final = 64
-ITEMS_BYTES: Final = 256 << 10
-"""Maximum size of a commit, unless a single span is larger. It takes about ten milliseconds of the event loop."""
+ITEMS: Final = 500
+ITEMS_BYTES: Final = 1 << 20
+"""Maximum size of a commit, unless a single span is larger."""
 
-ROWS: Final = 32
+ROWS: Final = 256
+"""Maximum number of bodies that are read together."""
 SMALL: Final = 4 << 10
 """Maximum size of uncompressed bodies that are read in the event loop, in bytes. Reading them takes at most some
 milliseconds."""
@@ -61,8 +62,8 @@ BACKLOG: Final = 256 << 10
 APART: Final = 16 << 10
 """Minimum size in bytes of bodies that another process reads. Smaller ones take less time than sending them."""
 
-LARGE: Final = 64 << 10
-"""Size of a part in bytes above which secrets are searched in a thread."""
+LARGE: Final = 32 << 10
+"""Size of a part in bytes above which its rows are computed in a thread. A smaller one takes about ten milliseconds."""
 
 PAUSE: Final = 0.005
 QUIET: Final = 0.01
@@ -97,7 +98,7 @@ class _RepeatedFailure(Exception):
 class _Read(NamedTuple):
     item: Item
     reader: Reader
-    weight: int
+    size: int
     """Estimated size of the item in bytes."""
 
 
@@ -337,7 +338,7 @@ class IngestProcessor:
 
         Raises `StoreError` if the store does not work. Raises another error if the part itself is the cause.
         """
-        large = sum(read.weight for read in part) > LARGE
+        large = sum(read.size for read in part) > LARGE
         for tries in range(1, TRIES + 1):
             try:
                 return await ingest.write([read.item for read in part], large=large)
@@ -408,16 +409,21 @@ def _load(now: datetime) -> None:
 
 
 def _part(waiting: deque[Reader]) -> list[_Read]:
-    """Return the next items of the bodies, limited in number and size. Empty at the end of all bodies."""
+    """Return the next items of the bodies, limited in number and size. Empty at the end of all bodies.
+
+    A part ends with a body if possible, because a trace that is in two parts takes more time.
+    """
     part: list[_Read] = []
     size = 0
     while waiting and len(part) < ITEMS and size < ITEMS_BYTES:
-        item = waiting[0].next()
-        if item is None:
+        reader = waiting[0]
+        items = reader.read(ITEMS - len(part), ITEMS_BYTES - size)
+        part += [_Read(item, reader, length) for item, length in items]
+        size += sum(length for _, length in items)
+        if reader.ended:
             waiting.popleft()
-            continue
-        part.append(_Read(item, waiting[0], waiting[0].weight))
-        size += waiting[0].weight
+            if len(part) > ITEMS // 2 or size > ITEMS_BYTES // 2:
+                break
     return part
 
 

@@ -6,7 +6,7 @@ Its counts exclude the cache, as Anthropic's API does. A request is identified b
 
 from typing import Any
 
-from lockstitch.integrations.otel.conventions.convention import Content, Facts
+from lockstitch.integrations.otel.conventions.convention import Content, Facts, Shape
 from lockstitch.integrations.otel.values import as_count, as_json, as_number, as_text, first, parsed, provider_name
 from lockstitch.integrations.spans.span import SpanData, TokenCounts
 from lockstitch.model import Json
@@ -27,9 +27,10 @@ _PROVIDERS = {"firstparty": "anthropic", "vertex": "google"}
 
 
 class ClaudeCode:
+    def has_content(self, shape: Shape) -> bool:
+        return shape.scope == SCOPES[0]
+
     def take(self, content: Content) -> None:
-        if content.scope != SCOPES[0]:
-            return
         attributes = content.attributes
         kind = (as_text(attributes.get("span.type")) or content.name).removeprefix("claude_code.")
         content.is_named(_KINDS.get(kind))
@@ -40,9 +41,10 @@ class ClaudeCode:
         session = attributes.get("session.id")
         content.belongs(thread_id=session, session_id=session, user_id=attributes.get("user.id"))
 
-    def facts(self, attributes: Json, span: SpanData) -> Facts | None:
-        if as_json(as_json(span.get("extra")).get("scope")).get("name") not in SCOPES:
-            return None
+    def has_facts(self, shape: Shape) -> bool:
+        return shape.scope in SCOPES
+
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
         return Facts(
             model=as_text(attributes.get("model")),
             provider=provider_of(attributes),

@@ -4,18 +4,36 @@ OpenTelemetry defines the transport of spans. Several conventions define the mea
 uses two or three of them. A convention has two tasks. When a span arrives, `take` moves its content out of the
 attributes, so that content is stored once, parsed, as inputs and outputs. When the facts of merged span data are
 computed, `facts` reads the remaining attributes. The conventions are applied in one order, and the first value wins.
+
+The shape of a span decides which conventions apply. That is decided once per shape, because the spans of one
+instrumentation have few shapes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from lockstitch.integrations.otel.values import parsed
 from lockstitch.integrations.spans.span import SpanData, TokenCounts
 from lockstitch.model import Json
 
 Side = Literal["inputs", "outputs"]
+
+
+class Shape(NamedTuple):
+    """The part of a span that decides which conventions apply."""
+
+    attributes: tuple[str, ...]
+    """The names of the attributes."""
+    scope: str = ""
+    """The name of the instrumentation."""
+    name: str = ""
+
+    @property
+    def heads(self) -> frozenset[str]:
+        """The first words of the attribute names."""
+        return heads_of(self.attributes)
 
 
 @dataclass(slots=True)
@@ -42,12 +60,11 @@ class Content:
     """The name of the trace, if it differs from the name of its root."""
     error: str | None = None
     """The error, if an attribute names one. The status of the span comes first."""
-    heads: frozenset[str] = field(init=False)
-    """The first words of the attribute names. A convention stops early if its words are missing."""
     _seen: list[tuple[Side, Any]] = field(default_factory=list[tuple[Side, Any]])
 
-    def __post_init__(self) -> None:
-        self.heads = heads_of(self.attributes)
+    @property
+    def shape(self) -> Shape:
+        return Shape(tuple(self.attributes), self.scope, self.name)
 
     def put(self, side: Side, key: str, value: Any, attribute: str) -> None:
         """Store `value` as input or output, unless that side already has an equal value. Nothing is overwritten.
@@ -107,30 +124,32 @@ class Facts:
     args: Any = None
 
 
-def heads_of(names: Iterable[str]) -> frozenset[str]:
-    """Return the first words of attribute names."""
-    return _heads(tuple(names))
-
-
 @lru_cache(maxsize=2_000)
-def _heads(names: tuple[str, ...]) -> frozenset[str]:
-    """Cached, because the spans of one instrumentation have the same names."""
+def heads_of(names: tuple[str, ...]) -> frozenset[str]:
+    """Return the first words of attribute names. Cached, because the spans of one instrumentation have the same."""
     return frozenset(name.partition(".")[0] for name in names)
 
 
 class Convention(Protocol):
+    def has_content(self, shape: Shape) -> bool:
+        """True if arrived spans of a shape can have content of the convention. Only then `take` is called."""
+        ...
+
     def take(self, content: Content) -> None:
         """Move the content that it knows out of the attributes. Never raises."""
         ...
 
-    def facts(self, attributes: Json, span: SpanData) -> Facts | None:
-        """Return the facts in the remaining attributes, None if it knows none of them. Never raises."""
+    def has_facts(self, shape: Shape) -> bool:
+        """True if the remaining attributes of a shape have facts of the convention. Only then `facts` is called."""
+        ...
+
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
+        """Return the facts in the remaining attributes. Never raises."""
         ...
 
 
-def merged(conventions: Iterable[Facts | None]) -> Facts:
+def merged(every: Sequence[Facts]) -> Facts:
     """Merge the facts of several conventions. The first value wins. A count of 0 is filled from later conventions."""
-    every = [facts for facts in conventions if facts is not None]
     if len(every) == 1:
         return every[0]
     result = Facts()

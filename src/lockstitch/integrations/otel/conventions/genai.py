@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from lockstitch.integrations.otel.conventions.convention import Content, Facts, Side, heads_of
+from lockstitch.integrations.otel.conventions.convention import Content, Facts, Shape, Side
 from lockstitch.integrations.otel.messages import gather
 from lockstitch.integrations.otel.usage import counted
 from lockstitch.integrations.otel.values import (
@@ -48,6 +48,9 @@ _REQUEST = "gen_ai.request."
 
 
 class GenAI:
+    def has_content(self, shape: Shape) -> bool:
+        return True
+
     def take(self, content: Content) -> None:
         attributes = content.attributes
         # Some clients have the messages in attributes and, less complete, in events.
@@ -60,11 +63,14 @@ class GenAI:
         for prefix, side, key in shape.blobs:
             content.put(side, "messages", gather(attributes, prefix), prefix)
             content.move(prefix, side, key)
-        if "llm" in content.heads:
+        if shape.has_functions:
             content.put("inputs", "tools", gather(attributes, "llm.request.functions"), "llm.request.functions")
         content.is_named(self._kind(content))
         user = first(attributes, *shape.user) if shape.user else None
         content.belongs(thread_id=attributes.get("gen_ai.conversation.id"), user_id=user)
+
+    def has_facts(self, shape: Shape) -> bool:
+        return True
 
     def facts(self, attributes: Json, span: SpanData) -> Facts:
         get, shape = attributes.get, _shape(tuple(attributes))
@@ -104,7 +110,6 @@ class GenAI:
             elif name == DETAILS_EVENT:
                 for key, value in attributes.items():
                     content.attributes.setdefault(key, value)
-                content.heads |= heads_of(attributes)
             else:
                 others.append(event)
         content.events = others
@@ -190,6 +195,7 @@ class _Shape(NamedTuple):
 
     content: tuple[tuple[str, Side, str], ...]
     blobs: tuple[tuple[str, Side, str], ...]
+    has_functions: bool
     user: tuple[str, ...]
     finish_reason: tuple[str, ...]
     has_usage: bool
@@ -240,6 +246,7 @@ def _shape(names: tuple[str, ...]) -> _Shape:
     return _Shape(
         content=tuple(entry for entry in _CONTENT if entry[0] in known),
         blobs=tuple(entry for entry in _BLOBS if any(f"{name}.".startswith(f"{entry[0]}.") for name in names)),
+        has_functions=any(name.startswith("llm.request.functions.") for name in names),
         user=present("user.id", "enduser.id", "gen_ai.user", "llm.user"),
         finish_reason=present(*_FINISH_REASONS),
         has_usage=any(name.startswith(("gen_ai.usage.", "metadata.usage_object")) for name in names),

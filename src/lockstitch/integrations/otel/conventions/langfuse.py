@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lockstitch.integrations.otel.conventions.convention import Content, Facts, Side
+from lockstitch.integrations.otel.conventions.convention import Content, Facts, Shape, Side
 from lockstitch.integrations.otel.usage import raw_counts
 from lockstitch.integrations.otel.values import (
     as_count,
@@ -29,10 +29,11 @@ _SIDES: tuple[tuple[Side, str], ...] = (("inputs", "input"), ("outputs", "output
 
 
 class Langfuse:
+    def has_content(self, shape: Shape) -> bool:
+        return "langfuse" in shape.heads
+
     def take(self, content: Content) -> None:
         attributes = content.attributes
-        if "langfuse" not in content.heads:
-            return
         kind = (as_text(attributes.get(TYPE)) or "").lower()
         # A "span" has no meaning, so another convention may name it.
         content.is_named("llm" if kind == "generation" else "" if kind == "span" else kind)
@@ -51,9 +52,10 @@ class Langfuse:
         if attributes.get("langfuse.observation.level") == "ERROR":
             content.error = as_text(attributes.get("langfuse.observation.status_message")) or "failed"
 
-    def facts(self, attributes: Json, span: SpanData) -> Facts | None:
-        if TYPE not in attributes:
-            return None
+    def has_facts(self, shape: Shape) -> bool:
+        return TYPE in shape.attributes
+
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
         usage = as_json(parsed(attributes.get("langfuse.observation.usage_details")))
         parameters = as_json(parsed(attributes.get("langfuse.observation.model.parameters")))
         return Facts(

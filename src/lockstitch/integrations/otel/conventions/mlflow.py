@@ -1,6 +1,6 @@
 """`MLflow`: the attributes of MLflow's tracing, in which every value is JSON text."""
 
-from lockstitch.integrations.otel.conventions.convention import Content, Facts, Side
+from lockstitch.integrations.otel.conventions.convention import Content, Facts, Shape, Side
 from lockstitch.integrations.otel.usage import counted
 from lockstitch.integrations.otel.values import (
     as_count,
@@ -24,9 +24,10 @@ _PARAMETERS = ("temperature", "max_tokens", "max_completion_tokens", "top_p", "t
 
 
 class MLflow:
+    def has_content(self, shape: Shape) -> bool:
+        return "mlflow" in shape.heads or shape.scope.startswith("mlflow")
+
     def take(self, content: Content) -> None:
-        if "mlflow" not in content.heads and not content.scope.startswith("mlflow"):
-            return
         attributes = content.attributes
         for name, side, key in _SIDES:
             if name in attributes:
@@ -51,9 +52,10 @@ class MLflow:
             thread_id=session, session_id=session, user_id=first(attributes, "mlflow.trace.user", "user.id")
         )
 
-    def facts(self, attributes: Json, span: SpanData) -> Facts | None:
-        if "mlflow.spanType" not in attributes:
-            return None
+    def has_facts(self, shape: Shape) -> bool:
+        return "mlflow.spanType" in shape.attributes
+
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
         usage = as_json(parsed(attributes.get("mlflow.chat.tokenUsage")))
         requested = as_json(span.get("inputs"))
         cost = as_json(parsed(attributes.get("mlflow.llm.cost")))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lockstitch.integrations.otel.conventions.convention import Content, Facts, Side
+from lockstitch.integrations.otel.conventions.convention import Content, Facts, Shape, Side
 from lockstitch.integrations.otel.messages import gather
 from lockstitch.integrations.otel.usage import counted
 from lockstitch.integrations.otel.values import (
@@ -51,20 +51,21 @@ def _is_call(content: Content) -> bool:
 
 
 class OpenInference:
+    def has_content(self, shape: Shape) -> bool:
+        return not shape.heads.isdisjoint(_HEADS)
+
     def take(self, content: Content) -> None:
-        attributes = content.attributes
-        if content.heads.isdisjoint(_HEADS):
-            return
+        attributes, heads = content.attributes, content.shape.heads
         content.is_named((as_text(attributes.get("openinference.span.kind")) or "").lower())
         for prefix, head, side, key in _LISTS:
-            if head in content.heads and (value := gather(attributes, prefix)) is not None:
+            if head in heads and (value := gather(attributes, prefix)) is not None:
                 content.put(side, key, _unwrapped(value), prefix)
-        if "llm" in content.heads and (tools := gather(attributes, "llm.tools")) is not None:
+        if "llm" in heads and (tools := gather(attributes, "llm.tools")) is not None:
             content.put("inputs", "tools", _tools(tools), "llm.tools")
         if content.kind == "llm" and content.scope in _CALLBACK_SCOPES and not _is_call(content):
             content.kind = "chain"
         for side, key in _VALUES:
-            if key not in content.heads:
+            if key not in heads:
                 continue
             if attributes.get(f"{key}.mime_type") == "text/plain":
                 content.put(side, key, attributes.pop(f"{key}.value", None), f"{key}.value")
@@ -82,9 +83,10 @@ class OpenInference:
             user_id=attributes.get("user.id"),
         )
 
-    def facts(self, attributes: Json, span: SpanData) -> Facts | None:
-        if "openinference.span.kind" not in attributes and "llm.model_name" not in attributes:
-            return None
+    def has_facts(self, shape: Shape) -> bool:
+        return "openinference.span.kind" in shape.attributes or "llm.model_name" in shape.attributes
+
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
         parameters = as_json(parsed(attributes.get("llm.invocation_parameters")))
         raw = as_json(as_json(as_json(span.get("outputs")).get("output")).get("usage"))
         finish_reason = as_text(attributes.get("llm.finish_reason"))

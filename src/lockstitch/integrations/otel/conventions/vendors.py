@@ -1,8 +1,9 @@
 """`LangSmith`, `Traceloop` and `Logfire` (with pydantic-ai): the conventions of vendors."""
 
+from collections.abc import Container
 from typing import Any
 
-from lockstitch.integrations.otel.conventions.convention import Content, Facts, Side
+from lockstitch.integrations.otel.conventions.convention import Content, Facts, Shape, Side
 from lockstitch.integrations.otel.usage import raw_counts
 from lockstitch.integrations.otel.values import as_json, as_list, as_number, as_text, first, parsed, provider_name
 from lockstitch.integrations.spans.span import SpanData
@@ -33,13 +34,13 @@ _LOGFIRE_CONTENT: tuple[tuple[str, Side, str], ...] = (
 
 
 class Logfire:
+    def has_content(self, shape: Shape) -> bool:
+        return not shape.heads.isdisjoint(_HEADS) or shape.name.lower().startswith(_STARTS) or _is_logfire(shape)
+
     def take(self, content: Content) -> None:
-        attributes = content.attributes
-        is_known = not content.heads.isdisjoint(_HEADS) or content.name.lower().startswith(_STARTS)
-        if not is_known and not _is_logfire(content):
-            return
+        attributes, is_logfire = content.attributes, _is_logfire(content.shape)
         self._take_dialogue(content)
-        if _is_logfire(content):
+        if is_logfire:
             for name, side, key in _LOGFIRE_CONTENT:
                 content.move(name, side, key)
             request = attributes.get("request_data")
@@ -60,9 +61,10 @@ class Logfire:
             # The answer of a stream is a separate entry, which is the model call then.
             content.kind = "request"
 
-    def facts(self, attributes: Json, span: SpanData) -> Facts | None:
-        if not _has_logfire_attributes(attributes) and "operation.cost" not in attributes:
-            return None
+    def has_facts(self, shape: Shape) -> bool:
+        return _has_logfire_attributes(shape.attributes) or "operation.cost" in shape.attributes
+
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
         outputs = as_json(span.get("outputs"))
         if not _has_logfire_attributes(attributes):
             return Facts(cost=as_number(attributes.get("operation.cost")))
@@ -132,13 +134,13 @@ def _answers_elsewhere(content: Content, template: str) -> bool:
     )
 
 
-def _is_logfire(content: Content) -> bool:
-    return content.scope.startswith(("logfire", "pydantic-ai", "pydantic_ai")) or _has_logfire_attributes(
-        content.attributes
+def _is_logfire(shape: Shape) -> bool:
+    return shape.scope.startswith(("logfire", "pydantic-ai", "pydantic_ai")) or _has_logfire_attributes(
+        shape.attributes
     )
 
 
-def _has_logfire_attributes(attributes: Json) -> bool:
+def _has_logfire_attributes(attributes: Container[str]) -> bool:
     return "logfire.span_type" in attributes or "logfire.msg" in attributes
 
 
@@ -153,10 +155,11 @@ _TRACELOOP_CONTENT: tuple[tuple[str, Side, str], ...] = (
 
 
 class Traceloop:
+    def has_content(self, shape: Shape) -> bool:
+        return "traceloop" in shape.heads or "gen_ai.task.input" in shape.attributes
+
     def take(self, content: Content) -> None:
         attributes = content.attributes
-        if "traceloop" not in content.heads and "gen_ai.task.input" not in attributes:
-            return
         for name in [name for name in attributes if name.startswith(_PROPERTIES)]:
             value = attributes.pop(name)
             content.metadata.setdefault(name[len(_PROPERTIES) :], parsed(value))
@@ -171,9 +174,10 @@ class Traceloop:
             user_id=content.metadata.get("user_id"),
         )
 
-    def facts(self, attributes: Json, span: SpanData) -> Facts | None:
-        if "traceloop.entity.path" not in attributes and "traceloop.entity.name" not in attributes:
-            return None
+    def has_facts(self, shape: Shape) -> bool:
+        return "traceloop.entity.path" in shape.attributes or "traceloop.entity.name" in shape.attributes
+
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
         metadata = as_json(span.get("metadata"))
         callback = as_json(as_json(span.get("extra")).get("callback"))
         return Facts(
@@ -211,10 +215,11 @@ _METADATA = "langsmith.metadata."
 
 
 class LangSmith:
+    def has_content(self, shape: Shape) -> bool:
+        return "langsmith" in shape.heads
+
     def take(self, content: Content) -> None:
         attributes = content.attributes
-        if "langsmith" not in content.heads:
-            return
         for name in [name for name in attributes if name.startswith(_METADATA)]:
             value = attributes.pop(name)
             content.metadata.setdefault(name[len(_METADATA) :], parsed(value))
@@ -232,9 +237,10 @@ class LangSmith:
             group=attributes.get("langsmith.trace.session_name"),
         )
 
-    def facts(self, attributes: Json, span: SpanData) -> Facts | None:
-        if "langsmith.span.kind" not in attributes:
-            return None
+    def has_facts(self, shape: Shape) -> bool:
+        return "langsmith.span.kind" in shape.attributes
+
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
         metadata = as_json(span.get("metadata"))
         # LangChain includes the cache in the input.
         return Facts(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lockstitch.integrations.otel.conventions.convention import Content, Facts, Side
+from lockstitch.integrations.otel.conventions.convention import Content, Facts, Shape, Side
 from lockstitch.integrations.otel.usage import counted
 from lockstitch.integrations.otel.values import as_json, as_list, as_text, first, parsed, provider_name
 from lockstitch.integrations.spans.span import SpanData
@@ -44,10 +44,11 @@ _CONVERSATION = ("sessionId", "session_id", "threadId", "thread_id", "conversati
 
 
 class Vercel:
+    def has_content(self, shape: Shape) -> bool:
+        return "ai" in shape.heads
+
     def take(self, content: Content) -> None:
         attributes = content.attributes
-        if "ai" not in content.heads:
-            return
         if "ai.operationId" in attributes:
             self._take_content(content)
         for prefix in _METADATA:
@@ -69,9 +70,10 @@ class Vercel:
             content.inputs["tools"] = [parsed(tool) for tool in as_list(tools)]
         content.put("outputs", "messages", _answer(attributes), "ai.response")
 
-    def facts(self, attributes: Json, span: SpanData) -> Facts | None:
-        if "ai.operationId" not in attributes:
-            return None
+    def has_facts(self, shape: Shape) -> bool:
+        return "ai.operationId" in shape.attributes
+
+    def facts(self, attributes: Json, span: SpanData) -> Facts:
         details = as_json(parsed(attributes.get("ai.response.providerMetadata")))
         anthropic, openai = as_json(details.get("anthropic")), as_json(details.get("openai"))
         finish_reason = as_text(attributes.get("ai.response.finishReason"))
