@@ -164,6 +164,7 @@ TYPES: Final = {
     # These are the same in both APIs. The loop of the store calls the async methods of agents and graders.
     "lockstitch.agents.agent:Agent": "lockstitch.agents.agent:Agent",
     "lockstitch.agents.evals.grader:Grader": "lockstitch.agents.evals.grader:Grader",
+    "lockstitch.agents.evals.runner:GraderLike": "lockstitch.agents.evals.runner:GraderLike",
     "lockstitch.engine.result:Result": "lockstitch.engine.result:Result",
 }
 """Async types, and their types in the blocking API."""

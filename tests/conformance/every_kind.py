@@ -11,6 +11,7 @@ from lockstitch.model import (
     BlobUse,
     DailyMetric,
     Dataset,
+    DatasetVersion,
     Delivery,
     Eval,
     Example,
@@ -24,6 +25,7 @@ from lockstitch.model import (
     LiveDelta,
     Memory,
     MirroredModelCall,
+    PastExample,
     Record,
     Run,
     ShareLink,
@@ -211,6 +213,7 @@ def _table_records(thread: Thread, run: Run) -> list[Record]:
         ),
         Knowledge(**shop, name="doc", description="d", type="pdf", size=1, status="ready", metadata=BAG, **times),
         Eval(**shop, name="e", type="accuracy", agent="helper", run_id=run.id, input=BAG, result=BAG, **times),
+        Eval(**shop, name="case", type="accuracy", parent_id=new_id(), position=2, dataset_id=new_id(), **times),
         Feedback(
             **shop,
             thread_id=thread.id,
@@ -234,6 +237,7 @@ def _table_records(thread: Thread, run: Run) -> list[Record]:
             inputs_schema=BAG,
             outputs_schema=BAG,
             metadata=BAG,
+            version=3,
             **times,
         ),
         Example(
@@ -244,7 +248,26 @@ def _table_records(thread: Thread, run: Run) -> list[Record]:
             metadata=BAG,
             splits=["train"],
             source_run_id=run.id,
+            name="sum",
+            version=2,
             **times,
+        ),
+        PastExample(
+            **shop,
+            id=new_id(),
+            dataset_id=new_id(),
+            name="sum",
+            inputs=BAG,
+            outputs=BAG,
+            metadata=BAG,
+            splits=["train"],
+            source_run_id=run.id,
+            version=1,
+            until=2,
+            **times,
+        ),
+        DatasetVersion(
+            dataset_id=new_id(), number=2, **shop, examples=3, added=1, replaced=2, removed=1, created_at=NOW
         ),
         ExampleFile(
             example_id=new_id(),

@@ -243,6 +243,12 @@ class Eval(Record):
     """Input of the evaluation."""
     result: Json = {}
     """Result of the evaluation."""
+    parent_id: UUID | None = None
+    """Id of the evaluation, in the record of one of its cases."""
+    position: Count | None = None
+    """Number of the trial in its evaluation, from 0, in the record of a case."""
+    dataset_id: UUID | None = None
+    """Id of the dataset, in the record of an evaluation of a stored dataset."""
     created_at: Time
     """Creation time."""
     updated_at: Time
@@ -308,6 +314,8 @@ class Dataset(Record):
     """JSON schema of the outputs, if the writer gave one."""
     metadata: Json = {}
     """Additional data."""
+    version: Count = 0
+    """Number of the current version. Each change of examples makes a new version. 0: no examples were written yet."""
     created_at: Time
     """Creation time."""
     updated_at: Time
@@ -325,6 +333,8 @@ class Example(Record):
     """Project of the dataset."""
     dataset_id: UUID
     """Id of the dataset."""
+    name: Name | None = None
+    """Name, unique within the dataset. None: the example is known by its id."""
     inputs: Json = {}
     """Inputs of a run."""
     outputs: Json | None = None
@@ -335,10 +345,70 @@ class Example(Record):
     """Names of the parts of the dataset that the example belongs to, for example `train`."""
     source_run_id: UUID | None = None
     """Id of the run or of the imported span that the example was made of."""
+    version: Count = 0
+    """Version of the dataset that wrote this state of the example."""
     created_at: Time
     """Creation time."""
     updated_at: Time
     """Time of the last change."""
+
+
+class PastExample(Record):
+    """An earlier state of an example, from one version of its dataset until another version changed or deleted it."""
+
+    table: ClassVar[str] = "past_examples"
+    primary_key: ClassVar[tuple[str, ...]] = ("dataset_id", "id", "version")
+
+    id: UUID
+    """Id of the example."""
+    project: Name = "default"
+    """Project of the dataset."""
+    dataset_id: UUID
+    """Id of the dataset."""
+    name: Name | None = None
+    """Name of the example."""
+    inputs: Json = {}
+    """Inputs of a run."""
+    outputs: Json | None = None
+    """Expected outputs, if there are any."""
+    metadata: Json = {}
+    """Additional data."""
+    splits: list[Name] = []
+    """Names of the parts of the dataset that the example belongs to."""
+    source_run_id: UUID | None = None
+    """Id of the run or of the imported span that the example was made of."""
+    version: Count
+    """First version of the dataset with this state."""
+    until: Count
+    """First later version of the dataset without this state."""
+    created_at: Time
+    """Creation time of the example."""
+    updated_at: Time
+    """Time at which this state was written."""
+
+
+class DatasetVersion(Record):
+    """One version of a dataset: the state of its examples after one change."""
+
+    table: ClassVar[str] = "dataset_versions"
+    primary_key: ClassVar[tuple[str, ...]] = ("dataset_id", "number")
+
+    dataset_id: UUID
+    """Id of the dataset."""
+    number: Count
+    """Number of the version, from 1."""
+    project: Name = "default"
+    """Project of the dataset."""
+    examples: Count
+    """Number of examples in this version."""
+    added: Count = 0
+    """Number of examples that the change added."""
+    replaced: Count = 0
+    """Number of examples that the change replaced."""
+    removed: Count = 0
+    """Number of examples that the change deleted."""
+    created_at: Time
+    """Time of the change."""
 
 
 class ExampleFile(Record):
@@ -652,6 +722,8 @@ SIDE_RECORDS: tuple[type[Record], ...] = (
     Feedback,
     Dataset,
     Example,
+    PastExample,
+    DatasetVersion,
     ExampleFile,
     Experiment,
     ShareLink,

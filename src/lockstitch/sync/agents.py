@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Never
 from uuid import UUID
 
 from lockstitch.agents import Agent, App, Event, Result
-from lockstitch.agents.evals.grader import Case, Grader
+from lockstitch.agents.evals.grader import Case
 from lockstitch.agents.evals.results import Evaluation
-from lockstitch.agents.evals.runner import Progress
+from lockstitch.agents.evals.runner import GraderLike, Progress
 from lockstitch.agents.evals.runner import evaluate as evaluate_async
 from lockstitch.agents.message_run import Prompt
 from lockstitch.engine.cancel import cancel as cancel_async
@@ -24,8 +24,9 @@ from lockstitch.engine.replies import deny as deny_async
 from lockstitch.engine.replies import settle as settle_async
 from lockstitch.engine.replies import submit_results as submit_results_async
 from lockstitch.engine.result import result_for as result_for_async
-from lockstitch.model import Json, Message, Thread
+from lockstitch.model import Dataset, Json, Message, Thread
 from lockstitch.store.conversations import Task
+from lockstitch.store.datasets import DatasetRef
 from lockstitch.store.portal import PortalTask
 from lockstitch.store.threads import ThreadRef
 from lockstitch.sync.store import SyncStore, open_store
@@ -520,12 +521,13 @@ def result_for(store: SyncStore, run_id: UUID | str) -> Result:
 
 def evaluate(
     agent: Agent,
-    dataset: str | Path | Sequence[Case],
+    dataset: str | Path | Dataset | DatasetRef | Sequence[Case],
     *,
     store: SyncStore,
-    graders: str | Grader | Sequence[str | Grader],
+    graders: GraderLike | Sequence[GraderLike],
     name: str | None = None,
     version: int | None = None,
+    trials: int = 1,
     concurrency: int = 4,
     deps: Any = None,
     progress: Progress | None = None,
@@ -533,27 +535,29 @@ def evaluate(
 ) -> Evaluation:
     """Run every case of a dataset with an agent or team, and grade the answers.
 
-    A second call with the same name continues an interrupted evaluation if dataset, agent, version and graders are the
-    same. After the evaluation has finished, the next call starts the next evaluation of that name.
+    A second call with the same name continues an interrupted evaluation if dataset, agent, version, graders and trials
+    are the same. After the evaluation has finished, the next call starts the next evaluation of that name.
 
     Args:
         agent: Agent or team.
-        dataset: Path of a JSONL file, or the cases.
+        dataset: A stored dataset: its name, `name@version`, `dataset:name`, or a `Dataset`. Or the path of a JSONL or
+            CSV file, or the cases.
         store: Store of the threads and of the evaluation.
-        graders: Graders, or their names.
+        graders: Graders, their names, or functions.
         name: Name of the evaluation, at most 100 characters. None: made from the agent and the dataset.
         version: Stored version of the agent's definition. None: the definition of the code.
+        trials: Number of runs of each case.
         concurrency: Number of cases that run at once.
         deps: Object that tools and instructions receive. None: the `deps` of the agent.
-        progress: Function that is called after each case, with its outcome, the number of cases done, and the total.
-        dataset_name: Name of the dataset if `dataset` is not a file.
+        progress: Function that is called after each trial, with its outcome, the number of trials done, and the total.
+        dataset_name: Name of the dataset if `dataset` is a list of cases.
 
     Returns:
         The evaluation with all outcomes, and the previous evaluation of the same name.
 
     Raises:
-        Refused: If the dataset, a grader, the name or `concurrency` is not valid. No case has run.
-        NotFound: If the store does not have `version`.
+        Refused: If the dataset, a grader, the name, `trials` or `concurrency` is not valid. No case has run.
+        NotFound: If the store does not have the dataset or `version`.
     """
     return store.portal.run(
         lambda: evaluate_async(
@@ -563,6 +567,7 @@ def evaluate(
             graders=graders,
             name=name,
             version=version,
+            trials=trials,
             concurrency=concurrency,
             deps=deps,
             progress=progress,

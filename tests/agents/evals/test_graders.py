@@ -95,7 +95,7 @@ async def test_json_schema_rejects_invalid_and_remote_schemas() -> None:
 
 
 def test_grader_is_found_by_name() -> None:
-    assert NAMES == ("exact", "contains", "json_schema", "judge")
+    assert NAMES == ("exact", "contains", "json_schema", "judge", "rubric")
     with pytest.raises(Refused, match="Choose from: exact, contains"):
         grader("nonsense")
     with pytest.raises(Refused, match="does not take"):

@@ -346,4 +346,5 @@ async def test_evaluates_team_and_counts_cost_of_members(store: Store) -> None:
     runs = await store.runs("eval/cities/1/capital")
     assert [run.role for run in runs] == ["team", "agent", "team"]
     assert outcome.cost == pytest.approx(sum(run.total_cost or 0 for run in runs))
+    assert outcome.cost is not None
     assert outcome.cost > max(run.total_cost or 0 for run in runs)

@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, cast
 
 from lockstitch.agents.evals.grader import Case
+from lockstitch.agents.evals.judges import criteria_of
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Json, codec
 
 MAX_ID: Final = 100
-_FIELDS: Final = ("id", "input", "expected", "schema", "metadata")
+_FIELDS: Final = ("id", "input", "expected", "schema", "rubric", "metadata")
+_JSON_FIELDS: Final = ("schema", "rubric", "metadata")
 
 
 def load(path: str | Path) -> list[Case]:
     """Return the cases of a file: JSONL with one case per line, or CSV with a header and one case per row.
 
-    A case has `input` (a text, or a list of content blocks) and, if its graders need them, `expected` and `schema`. Its
-    id is `id`, or its number. The run of the case gets its `metadata`. In CSV, `schema` and `metadata` are JSON, and
-    other columns become metadata. Raises `NotFound` if the file does not exist, `Refused` with the line of an error.
+    A case has `input` (a text, or a list of content blocks) and, if its graders need them, `expected`, `schema`
+    and `rubric`. Its id is `id`, or its number. The run of the case gets its `metadata`. In CSV, `schema`, `rubric` and
+    `metadata` are JSON, and other columns become metadata. Raises `NotFound` if the file does not exist, `Refused` with
+    the line of an error.
     """
     file = Path(path)
     try:
@@ -51,7 +54,8 @@ def cases(rows: Iterable[tuple[int, Json]], name: str = "dataset") -> list[Case]
 
 def digest(cases: Sequence[Case]) -> str:
     """Return a digest that is equal for datasets with the same cases in the same order."""
-    return codec.digest([[case.id, case.input, case.expected, case.schema, case.metadata] for case in cases])
+    values = [[case.id, case.input, case.expected, case.schema, case.metadata, case.rubric] for case in cases]
+    return codec.digest([value if value[-1] is not None else value[:-1] for value in values])
 
 
 def _jsonl(name: str, text: str) -> Iterator[tuple[int, Json]]:
@@ -91,7 +95,7 @@ def _cells(name: str, line: int, row: dict[str | None, Any]) -> Json:
     if None in row:
         _refuse(name, line, "the row has more cells than the header")
     result: Json = {key: value for key, value in row.items() if key in _FIELDS and value not in (None, "")}
-    for field in ("schema", "metadata"):
+    for field in _JSON_FIELDS:
         if field in result:
             try:
                 result[field] = codec.loads(result[field])
@@ -118,6 +122,11 @@ def _case(name: str, line: int, number: int, row: Json) -> Case:
         _refuse(name, line, "`schema` must be a JSON schema")
     if metadata is not None and not isinstance(metadata, dict):
         _refuse(name, line, "`metadata` must be a JSON object")
+    if row.get("rubric") is not None:
+        try:
+            criteria_of(row["rubric"])
+        except ValueError as exc:
+            _refuse(name, line, f"`rubric` is not valid: {exc}")
     id_ = row.get("id")
     if id_ is not None and (isinstance(id_, bool) or not isinstance(id_, str | int) or not str(id_).strip()):
         _refuse(name, line, "`id` must be a text or a number")
@@ -135,6 +144,7 @@ def _case(name: str, line: int, number: int, row: Json) -> Case:
         schema=schema,
         metadata=cast("Json", metadata or {}),
         line=line,
+        rubric=row.get("rubric"),
     )
 
 

@@ -77,6 +77,8 @@ class Case:
     """Metadata of the run."""
     line: int = 0
     """Line in the file; 0 if the case is not from a file."""
+    rubric: Any = None
+    """Criteria for the grader `rubric`: texts, or objects with `criterion`, `name` and `weight`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class Grade(NamedTuple):
     reason: str = ""
     run_id: UUID | None = None
     cost: float | None = None
+    criteria: Sequence[Json] = ()
+    """Score and reason of each criterion of a rubric."""
 
 
 class Grader(Protocol):

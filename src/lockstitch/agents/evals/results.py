@@ -1,25 +1,20 @@
-"""`Evaluation`: outcomes, totals and comparison with the previous evaluation. `EvaluationStore` stores them.
-
-Ids are derived from names. A process that continues after a crash finds the stored records, and two processes that
-run the same evaluation write the same records.
-"""
+"""`Evaluation`: the outcomes of its cases and trials, summaries, totals, and changes since the previous evaluation."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from datetime import datetime
+from statistics import fmean
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from lockstitch.agents.evals.grader import Case, Grader
-from lockstitch.errors import Conflict
-from lockstitch.model import Eval, Json, codec, foreign_id, text_of
-from lockstitch.model.message import user
-from lockstitch.store import Store, Where
+from lockstitch.agents.evals.intervals import Interval, mean_interval, pass_interval, percentile
+from lockstitch.model import Json, format_time
 
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """The outcome of one case. Its score is the mean of its grades, and it passes if all grades pass.
+    """The outcome of one trial of a case. Its score is the mean of its grades, and it passes if all grades pass.
 
     If the run did not complete, the score is 0 and the reason names the status of the run.
     """
@@ -37,6 +32,8 @@ class CaseOutcome:
     grading_cost: float | None
     latency_ms: int | None
     grades: Sequence[Json]
+    trial: int = 1
+    """Number of the trial, from 1."""
 
     @property
     def completed(self) -> bool:
@@ -45,6 +42,7 @@ class CaseOutcome:
     def as_json(self) -> Json:
         return {
             "case": self.case,
+            "trial": self.trial,
             "score": self.score,
             "passed": self.passed,
             "reason": self.reason,
@@ -61,33 +59,117 @@ class CaseOutcome:
     def from_json(cls, values: Json) -> "CaseOutcome":
         known: dict[str, Any] = {name: values.get(name) for name in cls.__dataclass_fields__}
         known |= {name: UUID(known[name]) for name in ("thread_id", "run_id") if known[name]}
+        known["trial"] = known["trial"] or 1
         return cls(**known)
 
 
+class CaseSummary(NamedTuple):
+    """The trials of one case. Intervals are those of 95 % confidence; None: too few trials, or all are equal."""
+
+    case: str
+    trials: int
+    passed: int
+    """Number of trials that passed."""
+    score: float
+    """Mean score of the trials."""
+    score_interval: Interval | None
+    pass_interval: Interval | None
+    cost: float | None
+    """Mean USD of a trial with a known cost."""
+    latency_ms: float | None
+    """Mean latency of a trial."""
+    outcomes: Sequence[CaseOutcome]
+
+    @property
+    def all_passed(self) -> bool:
+        """True if every trial passed."""
+        return self.passed == self.trials
+
+    def as_json(self) -> Json:
+        """Return the summary as JSON, with the trials."""
+        return {**self._asdict(), "outcomes": [outcome.as_json() for outcome in self.outcomes]}
+
+
+def summary_of(case: str, outcomes: Sequence[CaseOutcome]) -> CaseSummary:
+    """Return the summary of the trials of a case. There is at least one."""
+    scores = [outcome.score for outcome in outcomes]
+    costs = [outcome.cost for outcome in outcomes if outcome.cost is not None]
+    times = [outcome.latency_ms for outcome in outcomes if outcome.latency_ms is not None]
+    return CaseSummary(
+        case=case,
+        trials=len(outcomes),
+        passed=sum(outcome.passed for outcome in outcomes),
+        score=fmean(scores),
+        score_interval=mean_interval(scores),
+        pass_interval=pass_interval([[outcome.passed for outcome in outcomes]]),
+        cost=fmean(costs) if costs else None,
+        latency_ms=fmean(times) if times else None,
+        outcomes=outcomes,
+    )
+
+
+def summaries_of(outcomes: Sequence[CaseOutcome]) -> list[CaseSummary]:
+    """Return the cases of these outcomes, in the order of their first trials."""
+    by_case: dict[str, list[CaseOutcome]] = {}
+    for outcome in outcomes:
+        by_case.setdefault(outcome.case, []).append(outcome)
+    return [summary_of(case, trials) for case, trials in by_case.items()]
+
+
 class Totals(NamedTuple):
-    """Totals of all cases. A cost is the sum of the known costs, or None if no cost is known."""
+    """Totals of all trials. Costs and latencies are those of trials with a known value, or None if there are none.
+
+    Intervals are those of 95 % confidence, see `lockstitch.agents.evals.intervals`.
+    """
 
     cases: int
+    trials: int
+    """Number of trials of all cases."""
     passed: int
+    """Number of trials that passed."""
     incomplete: int
-    """Cases whose run did not complete."""
+    """Number of trials whose run did not complete."""
     score: float
+    """Mean of the scores of the cases."""
+    score_interval: Interval | None
+    pass_rate: float
+    pass_interval: Interval | None
     cost: float | None
+    """USD of all runs."""
     grading_cost: float | None
+    cost_mean: float | None
+    cost_p50: float | None
+    cost_p95: float | None
     latency_ms: int | None
-    """Mean latency of a case."""
+    """Mean latency of a trial."""
+    latency_p50: float | None
+    latency_p95: float | None
 
     @classmethod
     def of(cls, outcomes: Sequence[CaseOutcome]) -> "Totals":
-        waits = [outcome.latency_ms for outcome in outcomes if outcome.latency_ms is not None]
+        times = [outcome.latency_ms for outcome in outcomes if outcome.latency_ms is not None]
+        costs = [outcome.cost for outcome in outcomes if outcome.cost is not None]
+        cases = summaries_of(outcomes)
+        passed = sum(outcome.passed for outcome in outcomes)
+        # The trials of a single case are the only units that there are.
+        scores = [outcome.score for outcome in outcomes] if len(cases) == 1 else [case.score for case in cases]
         return cls(
-            cases=len(outcomes),
-            passed=sum(outcome.passed for outcome in outcomes),
+            cases=len(cases),
+            trials=len(outcomes),
+            passed=passed,
             incomplete=sum(not outcome.completed for outcome in outcomes),
-            score=math.fsum(outcome.score for outcome in outcomes) / len(outcomes) if outcomes else 0.0,
-            cost=_sum([outcome.cost for outcome in outcomes]),
+            score=math.fsum(case.score for case in cases) / len(cases) if cases else 0.0,
+            score_interval=mean_interval(scores),
+            pass_rate=passed / len(outcomes) if outcomes else 0.0,
+            pass_interval=pass_interval([[trial.passed for trial in case.outcomes] for case in cases]),
+            cost=_sum(costs),
             grading_cost=_sum([outcome.grading_cost for outcome in outcomes]),
-            latency_ms=round(sum(waits) / len(waits)) if waits else None,
+            cost_mean=fmean(costs) if costs else None,
+            cost_p50=percentile(costs, 0.5),
+            cost_p95=percentile(costs, 0.95),
+            latency_ms=round(fmean(times)) if times else None,
+            latency_p50=percentile(times, 0.5),
+            latency_p95=percentile(times, 0.95),
         )
 
 
@@ -102,11 +184,30 @@ class Evaluation(NamedTuple):
     graders: Sequence[str]
     dataset: str
     outcomes: Sequence[CaseOutcome]
-    """Outcomes of the cases, in the order of the dataset."""
+    """Outcomes of the trials, in the order of the cases in the dataset."""
     resumed_cases: int = 0
-    """Number of cases that an interrupted call had finished."""
+    """Number of trials that an interrupted call had finished."""
     previous: "Evaluation | None" = None
     """The previous finished evaluation of the same name."""
+    trials: int = 1
+    """Number of trials of each case."""
+    dataset_id: UUID | None = None
+    """Id of the dataset, if it is stored."""
+    dataset_version: int | None = None
+    """Version of the stored dataset."""
+    status: str = "completed"
+    """`running` until all trials are done, then `completed`."""
+    created_at: datetime | None = None
+
+    @property
+    def title(self) -> str:
+        """Name and number, as in `facts#2`."""
+        return f"{self.name}#{self.number}"
+
+    @property
+    def cases(self) -> list[CaseSummary]:
+        """The cases with the summaries of their trials, in the order of the dataset."""
+        return summaries_of(self.outcomes)
 
     @property
     def totals(self) -> Totals:
@@ -118,17 +219,17 @@ class Evaluation(NamedTuple):
         return self.totals.score
 
     def changes(self) -> tuple[list[str], list[str]]:
-        """Return the cases that pass now and failed before, and the cases that fail now and passed before."""
-        before = {outcome.case: outcome.passed for outcome in self.previous.outcomes} if self.previous else {}
-        changed = [
-            outcome for outcome in self.outcomes if outcome.case in before and outcome.passed != before[outcome.case]
-        ]
-        fixed = [outcome.case for outcome in changed if outcome.passed]
-        return fixed, [outcome.case for outcome in changed if not outcome.passed]
+        """Return the cases that pass now and failed before, and the cases that fail now and passed before.
 
-    def as_json(self) -> Json:
-        fixed, broken = self.changes()
-        before = self.previous
+        A case passes if all its trials pass.
+        """
+        before = {case.case: case.all_passed for case in self.previous.cases} if self.previous else {}
+        changed = [case for case in self.cases if case.case in before and case.all_passed != before[case.case]]
+        fixed = [case.case for case in changed if case.all_passed]
+        return fixed, [case.case for case in changed if not case.all_passed]
+
+    def about(self) -> Json:
+        """Return the description of the evaluation as JSON, without outcomes."""
         return {
             "id": str(self.id),
             "name": self.name,
@@ -137,6 +238,18 @@ class Evaluation(NamedTuple):
             "version": self.version,
             "graders": list(self.graders),
             "dataset": self.dataset,
+            "dataset_id": None if self.dataset_id is None else str(self.dataset_id),
+            "dataset_version": self.dataset_version,
+            "trials_per_case": self.trials,
+            "status": self.status,
+            "created_at": None if self.created_at is None else format_time(self.created_at),
+        }
+
+    def as_json(self) -> Json:
+        fixed, broken = self.changes()
+        before = self.previous
+        return {
+            **self.about(),
             **self.totals._asdict(),
             "went_on": self.resumed_cases,
             "previous": before
@@ -147,141 +260,6 @@ class Evaluation(NamedTuple):
         }
 
 
-def evaluation_of(record: Eval, outcomes: Sequence[CaseOutcome]) -> Evaluation:
-    """Return the evaluation of a stored record."""
-    return Evaluation(
-        id=record.id,
-        name=record.name,
-        number=record.input["number"],
-        agent=record.agent or "",
-        version=record.input["version"],
-        graders=[grader["name"] for grader in record.input["graders"]],
-        dataset=record.input["dataset"],
-        outcomes=outcomes,
-    )
-
-
 def _sum(costs: Sequence[float | None]) -> float | None:
     known = [cost for cost in costs if cost is not None]
     return math.fsum(known) if known else None
-
-
-TYPE: Final = "evaluation"
-_AT_ONCE: Final = 200
-_TEXT: Final = 8_000
-"""Maximum characters of the input that are stored with an outcome. The thread has all of it."""
-
-
-class EvaluationStore:
-    """The evaluations of one name in the project of a store."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store = store
-        self.name = name
-
-    async def begin(self, wanted: Json, agent: str) -> Eval:
-        """Return the last evaluation with the same input if it was interrupted, else a new one."""
-        while True:
-            evals = sorted(await self._all(), key=lambda record: int(record.input["number"]))
-            same = [record for record in evals if _same(record, wanted, agent)]
-            if same and same[-1].result.get("status") != "completed":
-                return same[-1]
-            number = int(evals[-1].input["number"]) + 1 if evals else 1
-            now = self._store.clock.now()
-            result = Eval(
-                id=foreign_id(self._store.project, "eval", f"{self.name}\x1f{number}"),
-                project=self._store.project,
-                name=self.name,
-                type=TYPE,
-                agent=agent,
-                input={"number": number, **wanted},
-                result={"status": "running"},
-                created_at=now,
-                updated_at=now,
-            )
-            try:
-                await self._store.evals.put(result, new=True)
-            except Conflict:
-                # Another process has just created this number. It is the same evaluation, or ours is the next.
-                continue
-            return result
-
-    async def outcomes(self, evaluation: Eval, cases: Sequence[str]) -> dict[str, CaseOutcome]:
-        """Return the outcomes of the cases that are stored."""
-        case_outcomes: dict[str, CaseOutcome] = {}
-        for start in range(0, len(cases), _AT_ONCE):
-            ids = [case_id(evaluation, case) for case in cases[start : start + _AT_ONCE]]
-            for record in await self._store.evals.find(Where("id", "in", ids)):
-                case_outcomes[str(record.input["case"])] = CaseOutcome.from_json(
-                    {"case": record.input["case"], **record.result}
-                )
-        return case_outcomes
-
-    async def put_outcome(self, evaluation: Eval, case: Case, outcome: CaseOutcome, details: Json) -> None:
-        """Store the outcome of a case. The case is then done."""
-        now = self._store.clock.now()
-        input_text = text_of(user(case.input if isinstance(case.input, str) else list(case.input)))[:_TEXT]
-        values: Json = {
-            "input": input_text,
-            "expected": case.expected,
-            "schema": case.schema,
-            "metadata": case.metadata,
-        }
-        about: Json = {"case": case.id, "evaluation": str(evaluation.id), "number": evaluation.input["number"]}
-        result = {key: value for key, value in outcome.as_json().items() if key != "case"}
-        await self._store.evals.put(
-            Eval(
-                id=case_id(evaluation, case.id),
-                project=evaluation.project,
-                name=self.name,
-                type=" ".join(grader["name"] for grader in evaluation.input["graders"]),
-                agent=evaluation.agent,
-                run_id=outcome.run_id,
-                input={**about, **{key: value for key, value in values.items() if value not in (None, {})}},
-                result={**result, **details},
-                created_at=now,
-                updated_at=now,
-            )
-        )
-
-    async def finish(self, evaluation: Eval, outcomes: Sequence[CaseOutcome]) -> None:
-        """Store the totals and the order of the cases. The evaluation is then finished."""
-        result: Json = {
-            "status": "completed",
-            **Totals.of(outcomes)._asdict(),
-            "order": [outcome.case for outcome in outcomes],
-        }
-        await self._store.evals.put(evaluation.changed(result=result, updated_at=self._store.clock.now()))
-
-    async def previous(self, evaluation: Eval) -> Evaluation | None:
-        """Return the last finished evaluation before this one."""
-        number = int(evaluation.input["number"])
-        earlier = [record for record in await self._all() if int(record.input["number"]) < number]
-        finished = [record for record in earlier if record.result.get("status") == "completed"]
-        if not finished:
-            return None
-        last = max(finished, key=lambda record: int(record.input["number"]))
-        order: list[str] = last.result.get("order") or []
-        case_outcomes = await self.outcomes(last, order)
-        return evaluation_of(last, [case_outcomes[case] for case in order if case in case_outcomes])
-
-    async def _all(self) -> Sequence[Eval]:
-        return await self._store.evals.list(project=self._store.project, name=self.name, type=TYPE)
-
-
-def case_id(evaluation: Eval, case: str) -> UUID:
-    return foreign_id(evaluation.project, "eval", f"{evaluation.name}\x1f{evaluation.input['number']}\x1f{case}")
-
-
-def described(graders: Sequence[Grader]) -> list[dict[str, Any]]:
-    """Return the graders as they are stored."""
-    return [{"name": grader.name, "pass_at": grader.pass_at, "parameters": grader.parameters} for grader in graders]
-
-
-def _same(evaluation: Eval, wanted: Json, agent: str) -> bool:
-    known = {key: value for key, value in evaluation.input.items() if key != "number"}
-    return evaluation.agent == agent and codec.digest(_sorted(known)) == codec.digest(_sorted(wanted))
-
-
-def _sorted(values: Json) -> Json:
-    return dict(sorted(values.items()))

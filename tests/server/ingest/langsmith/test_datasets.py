@@ -11,6 +11,7 @@ from langsmith.utils import LangSmithConflictError, LangSmithNotFoundError
 
 from lockstitch.model import ExampleFile
 from lockstitch.store import Store
+from lockstitch.store.datasets import examples_of, find_dataset
 from tests.server.ingest.agents import client_of
 from tests.server.ingest.langsmith.conftest import Calling
 from tests.server.ingest.langsmith.sample_runs import send
@@ -134,6 +135,32 @@ async def test_examples_are_made_from_runs(client: Any, calling: Calling) -> Non
         assert client.read_example(old).outputs is None
 
     await calling(work)
+
+
+async def test_writes_make_versions_that_clients_read(store: Store, client: Any, calling: Calling) -> None:
+    def work() -> None:
+        dataset = client.create_dataset("shop")
+        ids = client.create_examples(dataset_id=dataset.id, inputs=[{"q": 1}, {"q": 2}])["example_ids"]
+        client.update_example(ids[0], inputs={"q": 10})
+        client.delete_example(ids[1])
+        other = client.create_dataset("other")
+        client.session.patch(f"{client.api_url}/examples/{ids[0]}", json={"dataset_id": str(other.id)})
+        versions = list(client.list_dataset_versions(dataset_id=dataset.id))
+        assert [version.tags for version in versions] == [["latest", "4"], ["3"], ["2"], ["1"]]
+        states = [
+            sorted(example.inputs["q"] for example in client.list_examples(dataset_id=dataset.id, as_of=version.as_of))
+            for version in versions
+        ]
+        assert states == [[], [10], [2, 10], [1, 2]]
+        assert client.read_dataset_version(dataset_id=dataset.id, tag="2").as_of == versions[2].as_of
+        (moved,) = client.list_examples(dataset_id=other.id)
+        assert (moved.inputs, moved.dataset_id) == ({"q": 10}, other.id)
+        with pytest.raises(LangSmithNotFoundError):
+            client.read_dataset_version(dataset_id=dataset.id, tag="5")
+
+    await calling(work)
+    dataset, version = await find_dataset(store, "shop@1")
+    assert [example.inputs for example in await examples_of(store, dataset, version)] == [{"q": 1}, {"q": 2}]
 
 
 async def test_csv_and_json_files_become_datasets(client: Any, calling: Calling, tmp_path: Path) -> None:

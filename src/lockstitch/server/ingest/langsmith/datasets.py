@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from lockstitch.errors import Conflict, NotFound
 from lockstitch.integrations.langsmith.multipart import parts_of
-from lockstitch.model import Dataset, Example, ExampleFile, Json, as_id, codec, format_time, new_id
+from lockstitch.model import Dataset, DatasetVersion, Example, ExampleFile, Json, as_id, codec, format_time, new_id
 from lockstitch.server.api import responses
 from lockstitch.server.api.schemas import ExactJSON, Name, TextParam
 from lockstitch.server.auth import Caller, Reader, Writer
@@ -23,15 +23,17 @@ from lockstitch.server.ingest.langsmith.query import aware, parsed_filter
 from lockstitch.server.ingest.langsmith.sessions import TENANT, parsed_metadata
 from lockstitch.server.ingest.langsmith.spans import read_span
 from lockstitch.server.problems import Problem
-from lockstitch.store import Store, Where
+from lockstitch.store import Store, Where, datasets
 from lockstitch.store.datasets import (
     create_dataset,
-    dataset_named,
     delete_dataset,
     delete_examples,
+    examples_of,
     get_dataset,
     get_examples,
     put_examples,
+    version_at,
+    versions_of,
 )
 
 _PAGE: Final = 100
@@ -137,7 +139,7 @@ def example_json(example: Example, files: Iterable[ExampleFile] = (), signer: Ur
     return {
         "id": str(example.id),
         "dataset_id": str(example.dataset_id),
-        "name": f"#{str(example.id)[-4:]}",
+        "name": example.name or f"#{str(example.id)[-4:]}",
         "inputs": example.inputs,
         "outputs": example.outputs,
         "metadata": {**example.metadata, _SPLIT: example.splits or [_BASE]},
@@ -267,8 +269,6 @@ async def change_dataset(caller: Writer, dataset_id: UUID, change: DatasetChange
     """Change a dataset."""
     store = caller.store
     dataset = await get_dataset(store, dataset_id)
-    if change.name not in (None, dataset.name) and await dataset_named(store, str(change.name)) is not None:
-        raise Conflict(f"Dataset {change.name} already exists in project {store.project}. Nothing was written.")
     fields: dict[str, Any] = {
         "name": change.name,
         "description": change.description,
@@ -277,9 +277,7 @@ async def change_dataset(caller: Writer, dataset_id: UUID, change: DatasetChange
         "outputs_schema": change.outputs_schema_definition,
     }
     known = {name: value for name, value in fields.items() if value is not None}
-    dataset = dataset.changed(**dataset.validate_fields({**known, "updated_at": store.clock.now()}))
-    await store.datasets.put(dataset)
-    return ExactJSON(await dataset_json(store, dataset))
+    return ExactJSON(await dataset_json(store, await datasets.change_dataset(store, dataset, **known)))
 
 
 async def remove_dataset(caller: Writer, dataset_id: UUID) -> Response:
@@ -313,18 +311,39 @@ async def change_splits(caller: Writer, dataset_id: UUID, change: SplitChange) -
     return ExactJSON([str(example.id) for example in changed])
 
 
-async def list_versions(caller: Reader, dataset_id: UUID) -> ExactJSON:
-    """List the versions of a dataset. This server has one: the current state."""
+async def list_versions(
+    caller: Reader,
+    dataset_id: UUID,
+    limit: Annotated[int, Query(ge=1, le=1000)] = _PAGE,
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> ExactJSON:
+    """List the versions of a dataset, newest first. Each change of examples makes one."""
     dataset = await get_dataset(caller.store, dataset_id)
-    return ExactJSON([{"as_of": format_time(dataset.updated_at), "tags": ["latest"]}])
+    versions = await versions_of(caller.store, dataset, limit=offset + limit)
+    shown = [_version_json(dataset, version) for version in versions]
+    return ExactJSON((shown or [{"as_of": format_time(dataset.updated_at), "tags": ["latest"]}])[offset:])
 
 
-async def read_version(caller: Reader, dataset_id: UUID, tag: str | None = None) -> ExactJSON:
-    """Return the current version of a dataset."""
+async def read_version(
+    caller: Reader, dataset_id: UUID, tag: str | None = None, as_of: Annotated[str | None, Query()] = None
+) -> ExactJSON:
+    """Return the current version of a dataset, the version with a number as tag, or the version at a time."""
     dataset = await get_dataset(caller.store, dataset_id)
+    moment = _as_of(as_of)
+    number = dataset.version if moment is None else await version_at(caller.store, dataset, moment)
     if tag not in (None, "latest"):
-        raise NotFound(f"Dataset {dataset.name} has no version {tag}. This server has the version latest.")
+        number = int(tag) if tag.isascii() and tag.isdigit() else 0
+    version = next(iter(await versions_of(caller.store, dataset, limit=1, before=number + 1)), None)
+    if version is not None and version.number == number:
+        return ExactJSON(_version_json(dataset, version))
+    if tag not in (None, "latest"):
+        raise NotFound(f"Dataset {dataset.name} has no version {tag}. Use latest or a number up to {dataset.version}.")
     return ExactJSON({"as_of": format_time(dataset.updated_at), "tags": ["latest"]})
+
+
+def _version_json(dataset: Dataset, version: DatasetVersion) -> Json:
+    latest = ["latest"] if version.number == dataset.version else []
+    return {"as_of": format_time(version.created_at), "tags": [*latest, str(version.number)]}
 
 
 # Examples
@@ -346,18 +365,26 @@ async def list_examples(
     """List examples in the order of their creation. The client selects `attachment_urls` to get files."""
     store = caller.store
     where = [Where("project", "=", store.project)]
+    moment = _as_of(as_of)
+    past: list[Example] | None = None
     if dataset is not None:
-        await get_dataset(store, dataset)
+        stored = await get_dataset(store, dataset)
         where.append(Where("dataset_id", "=", dataset))
+        if moment is not None:
+            past = await examples_of(store, stored, await version_at(store, stored, moment))
+            past = [example for example in past if id is None or example.id in id]
     if id is not None:
         where.append(Where("id", "in", sorted(set(id))))
-    moment = _as_of(as_of)
     if moment is not None:
         where.append(Where("created_at", "<=", moment))
     wanted, expression = parsed_metadata(metadata), parsed_filter(filter)
-    paged = not (splits or wanted or expression)
-    examples = await store.examples.find(
-        *where, order=("created_at", "id"), limit=limit if paged else None, offset=offset if paged else 0
+    paged = not (splits or wanted or expression or past is not None)
+    examples = (
+        await store.examples.find(
+            *where, order=("created_at", "id"), limit=limit if paged else None, offset=offset if paged else 0
+        )
+        if past is None
+        else past
     )
     if not paged:
         examples = [
@@ -540,9 +567,15 @@ async def _change(store: Store, changes: Sequence[NewExample], files: Files | No
     for each in changes:
         if each.id is not None and each.attachments_operations is not None:
             await _keep_files(store, each.id, each.attachments_operations)
+    # An example that moves to another dataset leaves its own, which gets a new version.
+    moved = {each.id for id, examples in by_dataset.items() for each in examples if stored[each.id].dataset_id != id}
+    table = store.table(ExampleFile)
+    kept = await table.find(Where("example_id", "in", sorted(moved))) if moved else []
+    await delete_examples(store, moved)
     for dataset_id, examples in by_dataset.items():
         ids = {example.id for example in examples}
         added = [file for id, new in (files or {}).items() if id in ids for file in new]
+        added += [file for file in kept if file.example_id in ids]
         await put_examples(store, datasets[dataset_id], examples, added)
     return [str(each.id) for each in changes]
 
