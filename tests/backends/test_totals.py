@@ -34,6 +34,7 @@ FILTERS = [
     *(StatsFilter(by=(group,)) for group in totals.GROUPS),
     StatsFilter(by=("day", "model"), project="default"),
     StatsFilter(by=("user", "model"), project="default"),
+    StatsFilter(by=("tag", "day", "version")),
     StatsFilter(by=("day", "agent"), since=NOW - timedelta(days=4, hours=5), until=NOW - timedelta(days=1, hours=3)),
     StatsFilter(by=("model",), status="completed"),
     StatsFilter(model="gpt-5"),

@@ -45,6 +45,7 @@ KEYS: dict[str, Callable[[World, Run], str | None]] = {
     "user": lambda world, run: world.head(run).user_id,
     "tree": lambda world, run: str(world.root(world.head(run)).id),
     "status": lambda world, run: run.status,
+    "version": lambda world, run: f"{run.agent} v{run.version}" if run.agent and run.version else None,
 }
 
 
@@ -54,11 +55,13 @@ async def test_every_grouping_has_the_same_total_as_the_runs(store: Store, seed:
     result = await world(seed).put(store)
     usage_row = (await store.statistics.usage(all_projects=True)).total
     assert usage_row == by_hand(result, result.runs)
-    for by in [(group,) for group in GROUPS] + list(combinations(GROUPS, 2)) + [GROUPS]:
+    pairs = [*combinations(GROUPS[:8], 2), ("day", "version"), ("model", "tag")]
+    for by in [*[(group,) for group in GROUPS], *pairs, GROUPS]:
         table = await store.statistics.usage(*by, all_projects=True)
         assert table.total == usage_row, by
         assert len({row.group for row in table.rows}) == len(table.rows), by
-        assert sum_usage(table.rows) == usage_row, by
+        # A run with several tags is in several rows.
+        assert "tag" in by or sum_usage(table.rows) == usage_row, by
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -72,6 +75,14 @@ async def test_each_group_counts_its_own_runs(store: Store, seed: int) -> None:
         assert rows.keys() == groups.keys()
         for value, runs in groups.items():
             assert rows[value]._replace(group=()) == by_hand(result, runs), (name, value)
+
+
+async def test_run_counts_in_the_group_of_each_of_its_tags(store: Store) -> None:
+    result = await world(SEEDS[0]).put(store)
+    rows = {row.group[0]: row for row in (await store.statistics.usage("tag", all_projects=True)).rows}
+    assert rows.keys() == {None, "new", "eu"}
+    for tag in ("new", "eu"):
+        assert rows[tag]._replace(group=()) == by_hand(result, [run for run in result.runs if tag in run.tags])
 
 
 @pytest.mark.req("S2-055")

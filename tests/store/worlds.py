@@ -119,6 +119,8 @@ def _run(world: World, random: Random, head: Thread, sequence: int) -> None:
             sequence=sequence,
             turn=sequence,
             agent=random.choice(("helper", "scout", None)),
+            version=(None, 1, 2)[len(world.runs) % 3],
+            tags=([], ["new"], ["eu", "new", "new"])[len(world.runs) % 3],
             model=choice,
             status=status,
             first_position=first,

@@ -10,13 +10,18 @@ from lockstitch.model.record import Json
 from lockstitch.model.run import Run
 from lockstitch.model.stitch import Stitch
 
-Group = Literal["model", "day", "hour", "agent", "project", "user", "tree", "status"]
-"""Groupings of statistics. `day` and `hour` are those of a run's start in UTC; `tree` is the root thread."""
+Group = Literal["model", "day", "hour", "agent", "project", "user", "tree", "status", "version", "tag"]
+"""Groupings of statistics. `day` and `hour` are those of a run's start in UTC; `tree` is the root thread.
+
+A `version` is an agent with its version, for example `helper v3`. A run with several tags belongs to several groups.
+"""
 
 Span = Literal["day", "hour"]
 """Groupings by time: `2026-03-05` or `2026-03-05T14`."""
 
-GROUPS: Final[tuple[Group, ...]] = ("model", "day", "hour", "agent", "project", "user", "tree", "status")
+GROUPS: Final[tuple[Group, ...]] = (
+    *("model", "day", "hour", "agent", "project", "user", "tree", "status", "version", "tag"),
+)
 
 PARTS: Final = 10**10
 """Parts of a dollar in which costs are added. Whole numbers have the same sum in any order, on every backend."""

@@ -179,8 +179,9 @@ class SyncStatistics:
     def usage(self, *by: Group, all_projects: bool = False, **only: Unpack[RunFilter]) -> UsageTable:
         """Return tokens, cost and numbers of runs by group.
 
-        Groups are any of model, day, hour, agent, project, user, tree and status. Groups by day or hour are in order of
-        time. Other groups start with the highest cost. The total does not depend on the groups.
+        Groups are any of model, day, hour, agent, project, user, tree, status, version and tag. Groups by day or hour
+        are in order of time. Other groups start with the highest cost. The total does not depend on the groups: it
+        counts a run with several tags once.
         """
         return self._portal.call(self._statistics.usage(*by, all_projects=all_projects, **only))
 

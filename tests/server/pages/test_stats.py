@@ -117,7 +117,7 @@ async def test_invalid_parameters_are_rejected(busy: Store) -> None:
     async with serving(busy) as url, caller(url) as http:
         for path in (
             "/stats?range=week",
-            "/stats?by=user",
+            "/stats?by=status",
             "/stats?range=custom&since=nonsense",
             "/stats/threads/nonsense",
         ):

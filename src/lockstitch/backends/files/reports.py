@@ -12,7 +12,7 @@ from uuid import UUID
 from lockstitch.backend import SearchHit, Sizes, ThreadUsage
 from lockstitch.backends.files import disk, log, tables
 from lockstitch.backends.files.transaction import Folder
-from lockstitch.model import BlobUse, Run, Stitch, Thread, text_of
+from lockstitch.model import BlobUse, Run, Stitch, Thread, codec, text_of
 from lockstitch.model.side_records import day_of, hour_of
 from lockstitch.model.statistics import (
     TOOL_ERRORS,
@@ -128,6 +128,8 @@ def _keys(head: Thread, run: Run, model: str | None, root: UUID) -> dict[str, st
         "user": head.user_id,
         "tree": str(root),
         "status": run.status,
+        "version": f"{run.agent} v{run.version}" if run.agent is not None and run.version is not None else None,
+        "tag": codec.dumps(run.tags).decode() if run.tags else None,
     }
 
 

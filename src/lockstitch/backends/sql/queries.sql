@@ -265,7 +265,7 @@ UNION ALL
     FROM {table} u WHERE {total_filters};
 
 -- name: user_totals_add
-INSERT INTO user_totals (day, project, agent, status, model, user_id, runs, failed_runs, input_tokens, output_tokens,
+INSERT INTO user_totals (day, project, agent, status, model, user_id, version, tags, runs, failed_runs, input_tokens, output_tokens,
                          cache_read_tokens, cache_write_tokens, parts, unpriced);
 
 -- name: usage_totals_add

@@ -32,6 +32,9 @@ _KEYS = {
     "user": "t.user_id",
     "tree": "roots.root",
     "status": "r.status",
+    "version": "r.agent || ' v' || r.version",
+    # The tags as JSON. The store makes a group of each tag.
+    "tag": "nullif(CAST(r.tags AS text), '[]')",
 }
 """Expression of each group for a run. The group `model` is that of each call."""
 
@@ -54,6 +57,8 @@ _TOTALS = {
     "status": "u.status",
     "model": "u.model",
     "user": "u.user_id",
+    "version": "u.version",
+    "tag": "u.tags",
 }
 """Column of each group in the daily totals."""
 
@@ -99,7 +104,7 @@ def _usage(
         condition, named = _total_filters(dialect, totals_of)
         columns = "".join(f", {_TOTALS[key]}" for key in keys)
         model = "u.model, " if by_model else ""
-        table = "user_totals" if "user" in stats_filter.by else "usage_totals"
+        table = "user_totals" if totals.FINE_GROUPS & set(stats_filter.by) else "usage_totals"
         parts["totals"] = " " + dialect.text(
             "usage_totals", model=model, keys=columns, table=table, total_filters=condition
         )

@@ -21,8 +21,11 @@ from lockstitch.model.statistics import TOOL_ERRORS, Group, StatsFilter
 
 T = TypeVar("T")
 
-GROUPS: Final[tuple[Group, ...]] = ("day", "project", "agent", "status", "model", "user")
-"""Groups of the totals. Only `user_totals` has the last one."""
+GROUPS: Final[tuple[Group, ...]] = ("day", "project", "agent", "status", "model", "user", "version", "tag")
+"""Groups of the totals."""
+
+FINE_GROUPS: Final[frozenset[Group]] = frozenset({"user", "version", "tag"})
+"""Groups that only `user_totals` has."""
 
 CALLED: Final = {
     "tool": ("s.name", f"status IN {TOOL_ERRORS}", "= 'tool_call'"),

@@ -74,7 +74,7 @@ Since = Annotated[str, Field(description="Only since: 90s, 12h, 7d ago, or a dat
 ThreadName = Annotated[str, Field(description="Key or id of a thread.")]
 RunName = Annotated[str, Field(description="Id of a run, or a thread: its last run.")]
 StatusFilter = Literal["", "pending", "running", "waiting", "completed", "failed", "cancelled"]
-UsageGroup = Literal["", "model", "agent", "user", "status", "day", "hour", "tree", "tool", "latency"]
+UsageGroup = Literal["", "model", "agent", "version", "user", "tag", "status", "day", "hour", "tree", "tool", "latency"]
 
 
 def at_most(number: int) -> Any:

@@ -49,7 +49,8 @@ class UsageTable:
     rows: list[UsageRow]
     """One row per group. `row.group` has one value for each name in `by`.
 
-    None means that the runs have no such value. In groups by hour, user, tree or status it also contains deleted runs.
+    None means that the runs have no such value. In groups by hour, user, tree, status, version or tag it also contains
+    deleted runs.
     """
     total: UsageRow
     """Sum over all rows."""
@@ -74,17 +75,22 @@ class Statistics:
     async def usage(self, *by: Group, all_projects: bool = False, **only: Unpack[RunFilter]) -> UsageTable:
         """Return tokens, cost and numbers of runs by group.
 
-        Groups are any of model, day, hour, agent, project, user, tree and status. Groups by day or hour are in order of
-        time. Other groups start with the highest cost. The total does not depend on the groups.
+        Groups are any of model, day, hour, agent, project, user, tree, status, version and tag. Groups by day or hour
+        are in order of time. Other groups start with the highest cost. The total does not depend on the groups: it
+        counts a run with several tags once.
         """
         stats_filter = self._filter(all_projects, only, by)
         usage_rows = [*await self._backend.usage(stats_filter), *await self._removed(stats_filter)]
+        total = sum_usage(usage_rows)
+        if "tag" in stats_filter.by:
+            place = stats_filter.by.index("tag")
+            usage_rows = [row for several in usage_rows for row in _of_each_tag(several, place)]
         groups: defaultdict[tuple[str | None, ...], list[UsageRow]] = defaultdict(list)
         for row in usage_rows:
             groups[row.group].append(row)
         rows = [sum_usage(same, group) for group, same in groups.items()]
         rows = [row for row in rows if any(row[1:])]
-        return UsageTable(stats_filter.by, sorted(rows, key=lambda row: _order(stats_filter.by, row)), sum_usage(rows))
+        return UsageTable(stats_filter.by, sorted(rows, key=lambda row: _order(stats_filter.by, row)), total)
 
     async def tools(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[LatencyRow]:
         """Return the latency and error rate of each tool, the slowest average first."""
@@ -181,6 +187,16 @@ def _usage_row(metric: DailyMetric, by: Sequence[Group]) -> UsageRow:
         cost=metric.total_cost or None,
         unpriced=metric.unpriced,
     )
+
+
+def _of_each_tag(row: UsageRow, place: int) -> list[UsageRow]:
+    """Return the row once for each tag. Its group has the tags as JSON at this place."""
+    tags = row.group[place]
+    if tags is None:
+        return [row]
+    return [
+        row._replace(group=(*row.group[:place], tag, *row.group[place + 1 :])) for tag in sorted(set(codec.loads(tags)))
+    ]
 
 
 def _day(moment: datetime) -> str:

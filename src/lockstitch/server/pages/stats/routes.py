@@ -22,7 +22,7 @@ from lockstitch.store.reports.statistics import RunFilter, UsageTable
 
 router = page_router()
 
-_GROUPS: Final[tuple[Group, ...]] = ("model", "agent", "project")
+_GROUPS: Final[tuple[Group, ...]] = ("model", "agent", "version", "user", "tag", "project")
 _FEW: Final = 8
 _DEAREST: Final = 50
 
