@@ -41,6 +41,7 @@ from lockstitch.model.side_records import (
     Memory,
     MirroredModelCall,
     PastExample,
+    SavedView,
     ShareLink,
     TeamMember,
     Token,
@@ -56,7 +57,7 @@ GROUPS: Final[dict[str, tuple[type[Record], ...]]] = {
     "Evaluation": (Dataset, Example, PastExample, DatasetVersion, ExampleFile, Experiment),
     "Execution": (Worker, Limit, WebhookEvent),
     "Traces of other systems": (IngestBody, MirroredModelCall),
-    "Access and statistics": (Token, ShareLink, Audit, DailyMetric),
+    "Access and statistics": (Token, ShareLink, SavedView, Audit, DailyMetric),
 }
 
 STORED: Final = {

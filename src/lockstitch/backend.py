@@ -144,12 +144,13 @@ class Commit(NamedTuple):
 class Where(NamedTuple):
     """One condition on a field. Several conditions are joined by AND. See `AnyOf` for OR.
 
-    `like` compares the text of an id with a pattern: `_` is any character, `%` any text. It reads all rows.
+    `like` compares the text of an id with a pattern: `_` is any character, `%` any text. `contains` is true if a text
+    has the value as a part, without regard to the case of the letters A to Z. Both read all rows.
     """
 
     field: str | tuple[str, ...]
     """Name of the field. Several names: their values together are one of those in `value`; only for `in`."""
-    operator: Literal["=", "!=", "<", "<=", ">", ">=", "in", "like", "is null", "is not null"]
+    operator: Literal["=", "!=", "<", "<=", ">", ">=", "in", "like", "contains", "is null", "is not null"]
     """Comparison of the field with the value."""
     value: Any = None
     """The value; a list for `in`. With several fields, a list of tuples."""
@@ -168,7 +169,19 @@ class AnyOf(NamedTuple):
     """Conditions, or sequences of conditions that are joined by AND. Without alternatives, nothing matches."""
 
 
-Condition = Where | AnyOf
+class Labeled(NamedTuple):
+    """Condition on threads: a run of the thread has a tag, or a plain value in its metadata. Not a part of `AnyOf`.
+
+    Values are compared as texts. Values of more than 255 characters have no label.
+    """
+
+    name: str
+    """Key of the metadata. Empty: a tag."""
+    value: str
+    """The tag, or the value."""
+
+
+Condition = Where | AnyOf | Labeled
 """A condition of a selection."""
 
 

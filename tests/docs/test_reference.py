@@ -91,7 +91,7 @@ def test_record_page_is_current() -> None:
 
 
 RECORD_TABLES = {kind.table: columns(kind) for kinds in GROUPS.values() for kind in kinds}
-INTERNAL = {"schema_versions", "extension_versions", "search_mark", "text_search"}
+INTERNAL = {"schema_versions", "extension_versions", "search_mark", "text_search", "thread_labels", "run_labels"}
 INTERNAL |= {"usage_totals", "user_totals", "call_totals", "settled_days", "changed_days", "packed_data"}
 
 

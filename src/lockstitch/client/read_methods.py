@@ -1,6 +1,6 @@
 """`ReadMethods`: the read calls of `Client`, and the paths of threads and runs."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Literal
@@ -18,7 +18,9 @@ from lockstitch.client.models import (
     ThreadRow,
     WaitingThread,
 )
+from lockstitch.errors import Refused
 from lockstitch.model import AgentVersion, Feedback, File, Json, Memory, Message, Run, Stitch, Thread
+from lockstitch.model.figures import ThreadSort, label_text
 
 Ref = Thread | UUID | str
 """A thread, its id, or its key in the project."""
@@ -54,8 +56,17 @@ class ReadMethods:
         user_id: str | None = None,
         since: datetime | None = None,
         root_only: bool = False,
+        until: datetime | None = None,
+        model: str | Sequence[str] | None = None,
+        version: int | None = None,
+        min_cost: float | None = None,
+        error: bool | str | None = None,
+        tag: str | Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        sort: ThreadSort = "time",
+        ascending: bool = False,
     ) -> list[ThreadRow]:
-        """Return threads with totals of their runs, by last activity, newest first.
+        """Return threads with totals of their runs, by last activity, newest first, or in another order.
 
         Args:
             limit: Maximum number of threads.
@@ -66,6 +77,15 @@ class ReadMethods:
             user_id: Only threads of this user.
             since: Only threads with activity since this time.
             root_only: Only threads without a parent.
+            until: Only threads without activity since this time.
+            model: Only threads whose last run had this model, or one of these.
+            version: Only threads of this version of their agent.
+            min_cost: Only threads whose ended runs cost at least this, in US dollars.
+            error: True: only threads with a failed run. A text: only if the error of the last failed run contains it.
+            tag: Only threads with a run that has this tag. Of several tags, all of them.
+            metadata: Only threads with runs that have these values in their metadata.
+            sort: `time`, `latency`, `tokens` or `cost`, as for `Store.threads`.
+            ascending: Start with the lowest value.
         """
         result = await self._get(
             "/api/threads",
@@ -77,6 +97,15 @@ class ReadMethods:
             user_id=user_id,
             since=since,
             root_only=root_only or None,
+            until=until,
+            model=model,
+            version=version,
+            min_cost=min_cost,
+            error=error_parameter(error),
+            tag=tag,
+            metadata=metadata_parameter(metadata),
+            sort=sort,
+            ascending=ascending or None,
         )
         return [ThreadRow.from_json(row) for row in result["threads"]]
 
@@ -578,6 +607,26 @@ class ReadMethods:
 
 def name_of(ref: Ref) -> str:
     return str(ref.id) if isinstance(ref, Thread) else str(ref)
+
+
+def error_parameter(error: bool | str | None) -> str | None:
+    """Return the filter of errors as the parameter of a URL. Raises `Refused` for False, which a server cannot filter.
+
+    Args:
+        error: True: any error. A text: a part of the error.
+    """
+    if error is False:
+        raise Refused("A server cannot list only threads without errors.")
+    return "true" if error is True else error
+
+
+def metadata_parameter(metadata: Mapping[str, Any] | None) -> list[str] | None:
+    """Return the filter of metadata as parameters of a URL.
+
+    Args:
+        metadata: Values by key. None: no filter.
+    """
+    return None if metadata is None else [f"{name}={label_text(value) or value}" for name, value in metadata.items()]
 
 
 def thread_path(ref: Ref) -> str:

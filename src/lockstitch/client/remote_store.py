@@ -4,7 +4,7 @@ A method has the signature and the result of its counterpart in `Store`, so that
 server. Methods that the HTTP API does not have raise `Refused`.
 """
 
-from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import EllipsisType, TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, Unpack
@@ -13,9 +13,10 @@ from uuid import UUID
 from lockstitch.client.action_methods import ActionMethods
 from lockstitch.client.connection import Connection
 from lockstitch.client.models import Matches
-from lockstitch.client.read_methods import Ref, name_of
+from lockstitch.client.read_methods import Ref, error_parameter, metadata_parameter, name_of
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import AgentVersion, Json, Message, Run, Stitch, Thread, Token, Worker, parse_time
+from lockstitch.model.figures import ThreadSort
 from lockstitch.model.scores import Score
 from lockstitch.model.statistics import Group, LatencyRow, UsageRow
 from lockstitch.store import QueryResult, SearchHit, ThreadUsage
@@ -134,6 +135,15 @@ class RemoteStore:
         key: str | Collection[str] | None = None,
         parent_id: UUID | Collection[UUID] | None = None,
         depth: int | None = None,
+        until: datetime | None = None,
+        model: str | Collection[str] | None = None,
+        version: int | None = None,
+        min_cost: float | None = None,
+        error: bool | str | None = None,
+        tag: str | Collection[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        sort: ThreadSort = "time",
+        ascending: bool = False,
     ) -> list[Thread]:
         _refuse_all_projects(all_projects)
         if offset or key is not None or parent_id is not None or depth not in (None, 0):
@@ -150,6 +160,15 @@ class RemoteStore:
                 kind=_single(kind),
                 user_id=_single(user_id),
                 since=since,
+                until=until,
+                model=model if isinstance(model, str | None) else list(model),
+                version=version,
+                min_cost=min_cost,
+                error=error_parameter(error),
+                tag=tag if isinstance(tag, str | None) else list(tag),
+                metadata=metadata_parameter(metadata),
+                sort=sort,
+                ascending=ascending or None,
                 root_only=True if depth == 0 else None,
                 full=True,
             )

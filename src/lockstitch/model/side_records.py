@@ -460,6 +460,32 @@ class Experiment(Record):
     """Time of the last change."""
 
 
+class SavedView(Record):
+    """A view of the list of threads: filters, columns and order."""
+
+    table: ClassVar[str] = "saved_views"
+    primary_key: ClassVar[tuple[str, ...]] = ("project", "name")
+
+    project: Name = "default"
+    """Project of the view."""
+    name: Name
+    """Name of the view, unique within its project."""
+    filters: Json = {}
+    """Filters, by the name of their URL parameter."""
+    columns: list[str] = []
+    """Names of the columns, in their order. Empty: the default columns."""
+    sort: Text = "time"
+    """Name of the order: `time`, `latency`, `tokens` or `cost`."""
+    ascending: bool = False
+    """True if the lowest value comes first."""
+    is_default: bool = False
+    """True if the list opens with this view."""
+    created_at: Time
+    """Creation time."""
+    updated_at: Time
+    """Time of the last change."""
+
+
 class ShareLink(Record):
     """A link that shows one trace to readers without a token."""
 
@@ -726,6 +752,7 @@ SIDE_RECORDS: tuple[type[Record], ...] = (
     DatasetVersion,
     ExampleFile,
     Experiment,
+    SavedView,
     ShareLink,
     IngestBody,
     LiveDelta,

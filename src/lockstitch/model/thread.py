@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import Field
 
 from lockstitch.model.ids import new_id
-from lockstitch.model.record import Count, Json, Record, Text, Time
+from lockstitch.model.record import Count, Json, Number, Record, Text, Time
 from lockstitch.model.wait import Wait, parse_waits
 
 Kind = Literal["chat", "goal", "task", "trace"]
@@ -89,6 +89,16 @@ class Thread(Record):
     """Number of the last turn."""
     total_runs: Count = 0
     """Number of top-level runs that have ended."""
+    model: Annotated[Text, Field(max_length=100)] | None = None
+    """Name of the model of the last run that has ended."""
+    latency_ms: Count | None = None
+    """Milliseconds of the last top-level run that has ended."""
+    total_tokens: Count | None = None
+    """Input and output tokens of the runs that have ended."""
+    total_cost: Number | None = None
+    """Cost in US dollars of the runs that have ended. None if no price is known."""
+    last_error: Text | None = None
+    """The first 500 characters of the error of the last run that failed."""
     worker_id: UUID | None = None
     """Id of the worker that holds the thread."""
     fence: Count = 0

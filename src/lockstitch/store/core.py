@@ -28,6 +28,7 @@ from lockstitch.model import (
     Memory,
     Record,
     Run,
+    SavedView,
     Stitch,
     Thread,
     WebhookEvent,
@@ -94,6 +95,8 @@ class StoreCore(ThreadsApi):
         """Examples of datasets, of all projects."""
         self.experiments = RecordTable(backend, Experiment)
         """Experiments, of all projects: named groups of runs."""
+        self.saved_views = RecordTable(backend, SavedView)
+        """Views of the list of threads, of all projects. `lockstitch.store.saved_views` changes them."""
         self.mirrors = MirrorStore(backend)
         """Rows of imported traces. For importers."""
 

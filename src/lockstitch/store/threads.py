@@ -22,8 +22,10 @@ from lockstitch.model import (
     codec,
 )
 from lockstitch.model.delivery import child_report
+from lockstitch.model.figures import ThreadSort
 from lockstitch.model.ids import SHORT_ID
 from lockstitch.store.queries.overview import descendants_of
+from lockstitch.store.queries.thread_list import conditions_of, order_of, place_of
 from lockstitch.store.transaction import Transaction
 from lockstitch.store.writes.writer import CommitWriter
 
@@ -374,8 +376,17 @@ class ThreadsApi:
         key: str | Collection[str] | None = None,
         parent_id: UUID | Collection[UUID] | None = None,
         depth: int | None = None,
+        until: datetime | None = None,
+        model: str | Collection[str] | None = None,
+        version: int | None = None,
+        min_cost: float | None = None,
+        error: bool | str | None = None,
+        tag: str | Collection[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        sort: ThreadSort = "time",
+        ascending: bool = False,
     ) -> list[Thread]:
-        """Return threads by last activity, newest first. A filter that is None is ignored.
+        """Return threads by last activity, newest first, or in another order. A filter that is None is ignored.
 
         Args:
             limit: Maximum number of threads. None: all.
@@ -391,27 +402,46 @@ class ThreadsApi:
             key: Only threads with these keys.
             parent_id: Only children of these threads.
             depth: Only threads with this number of ancestors. 0: root threads.
+            until: Only threads without activity since this time.
+            model: Only threads whose last run had this model, or one of these.
+            version: Only threads of this version of their agent.
+            min_cost: Only threads whose ended runs cost at least this, in US dollars.
+            error: True: only threads with a failed run. A text: only if the error of the last failed run contains it.
+            tag: Only threads with a run that has this tag. Of several tags, all of them.
+            metadata: Only threads with runs that have these values in their metadata.
+            sort: `time`: by last activity. `latency`: by the duration of the last run. `tokens` and `cost`: by the sums
+                of the ended runs. Threads without the figure are left out.
+            ascending: Start with the lowest value.
+
+        Raises:
+            Refused: If a filter or the order is not valid.
         """
-        fields = {
-            "status": status,
-            "agent": agent,
-            "kind": kind,
-            "user_id": user_id,
-            "key": key,
-            "parent_id": parent_id,
-            "depth": depth,
-        }
-        find = self._threads(since, all_projects, fields)
-        return await self._backend.find(
-            Find(
-                Thread,
-                find.where,
-                order=("-recent_at", "-id"),
-                after=(after.recent_at, after.id) if after else None,
-                limit=limit,
-                offset=offset,
-            )
+        order = order_of(sort, ascending)
+        where = self._threads(
+            all_projects,
+            {
+                "status": status,
+                "agent": agent,
+                "kind": kind,
+                "user_id": user_id,
+                "key": key,
+                "parent_id": parent_id,
+                "depth": depth,
+            },
+            conditions_of(
+                since=since,
+                until=until,
+                model=model,
+                version=version,
+                min_cost=min_cost,
+                error=error,
+                tag=tag,
+                metadata=metadata,
+                sort=sort,
+            ),
         )
+        seen = place_of(after, sort) if after else None
+        return await self._backend.find(Find(Thread, where, order=order, after=seen, limit=limit, offset=offset))
 
     async def threads_by_id(self, ids: Collection[UUID], *, all_projects: bool = False) -> dict[UUID, Thread]:
         """Return the threads with these ids, by id. Ids that this project does not have are left out.
@@ -464,6 +494,13 @@ class ThreadsApi:
         key: str | Collection[str] | None = None,
         parent_id: UUID | Collection[UUID] | None = None,
         depth: int | None = None,
+        until: datetime | None = None,
+        model: str | Collection[str] | None = None,
+        version: int | None = None,
+        min_cost: float | None = None,
+        error: bool | str | None = None,
+        tag: str | Collection[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> int:
         """Return the number of threads that `threads` lists with the same filters.
 
@@ -478,17 +515,40 @@ class ThreadsApi:
             key: Only threads with these keys.
             parent_id: Only children of these threads.
             depth: Only threads with this number of ancestors. 0: root threads.
+            until: Only threads without activity since this time.
+            model: Only threads whose last run had this model, or one of these.
+            version: Only threads of this version of their agent.
+            min_cost: Only threads whose ended runs cost at least this, in US dollars.
+            error: True: only threads with a failed run. A text: only if the error of the last failed run contains it.
+            tag: Only threads with a run that has this tag. Of several tags, all of them.
+            metadata: Only threads with runs that have these values in their metadata.
+
+        Raises:
+            Refused: If a filter is not valid.
         """
-        fields = {
-            "status": status,
-            "agent": agent,
-            "kind": kind,
-            "user_id": user_id,
-            "key": key,
-            "parent_id": parent_id,
-            "depth": depth,
-        }
-        return await self._backend.count(self._threads(since, all_projects, fields))
+        where = self._threads(
+            all_projects,
+            {
+                "status": status,
+                "agent": agent,
+                "kind": kind,
+                "user_id": user_id,
+                "key": key,
+                "parent_id": parent_id,
+                "depth": depth,
+            },
+            conditions_of(
+                since=since,
+                until=until,
+                model=model,
+                version=version,
+                min_cost=min_cost,
+                error=error,
+                tag=tag,
+                metadata=metadata,
+            ),
+        )
+        return await self._backend.count(Find(Thread, where))
 
     async def awaiting_person(self, *, limit: int | None = 50, after: Thread | None = None) -> list[Thread]:
         """Return threads that wait for a person, the longest wait first.
@@ -683,17 +743,17 @@ class ThreadsApi:
         )
         return Find(Thread, where)
 
-    def _threads(self, since: datetime | None, all_projects: bool, equal: Mapping[str, Any]) -> Find[Thread]:
-        where = [] if all_projects else [Where("project", "=", self.project)]
-        if since is not None:
-            where.append(Where("recent_at", ">=", since))
+    def _threads(
+        self, all_projects: bool, equal: Mapping[str, Any], others: Sequence[Condition]
+    ) -> Sequence[Condition]:
+        where: list[Condition] = [] if all_projects else [Where("project", "=", self.project)]
         for field, value in equal.items():
             if value is not None:
                 one = isinstance(value, str | UUID | int)
                 if field == "key":
                     value = self.full_key(value) if one else map(self.full_key, value)
                 where.append(Where(field, "=", value) if one else Where(field, "in", list(value)))
-        return Find(Thread, where)
+        return [*where, *others]
 
 
 def referenced_id(store: ThreadsApi, ref: ThreadRef) -> UUID | None:

@@ -17,12 +17,14 @@ from lockstitch.backend import Commit, Condition, Fields, Find, ThreadChange
 from lockstitch.errors import Refused, ThreadEnded, ThreadHeld
 from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Record, Run, Stitch, Thread, WebhookEvent, at_position
 from lockstitch.model.context import replaces_context
+from lockstitch.model.figures import FIGURES, figures_after
 from lockstitch.model.stitch import TAKEN_OVER
 from lockstitch.model.wait import awaiting_person_since, parse_waits
 
 _DERIVED = frozenset(
     {"id", "position", "tip_id", "fence", "delivered", "pending_children", "created_at", "awaiting_person_since"}
     | {"crashes", "losses", "lost_by", "alone"}
+    | set(FIGURES)
 )
 _CLEARED: Fields = {"crashes": 0, "losses": 0, "lost_by": None, "alone": False}
 """The fields of a thread that is no longer a suspect, because it makes progress."""
@@ -295,7 +297,7 @@ def _placed(entry: Entry, head: Thread, position: int, tip_id: UUID | None) -> S
 
 
 def derived_head_fields(update: ThreadUpdate, new_runs: Sequence[Run], stitches: Sequence[Stitch]) -> Fields:
-    """Return the position where the context starts, and the counters of runs, as far as they change."""
+    """Return the position where the context starts, and the counters and figures of runs, as far as they change."""
     head = update.head
     fields: Fields = {}
     for stitch in stitches:
@@ -316,7 +318,11 @@ def derived_head_fields(update: ThreadUpdate, new_runs: Sequence[Run], stitches:
             finished += 1
     if finished:
         fields["total_runs"] = head.total_runs + finished
-    return fields
+    ended: list[tuple[Run | None, Run]] = [(None, run) for run in new_runs if not run.open]
+    ended += [
+        (run, run.changed(**changed)) for run, changed in update.run_updates if "status" in changed or not run.open
+    ]
+    return fields | figures_after(head, ended, fields) if ended else fields
 
 
 def require_holder(head: Thread, worker_id: UUID | None) -> None:

@@ -8,13 +8,14 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from lockstitch.backend import AnyOf, Condition, Find, Where, conditions_on
+from lockstitch.backend import AnyOf, Condition, Find, Labeled, Where, conditions_on
 from lockstitch.backends.files import disk, log, tables
 from lockstitch.backends.files.disk import name_of
 from lockstitch.backends.files.log import extent_of
 from lockstitch.backends.files.transaction import Folder
 from lockstitch.errors import Refused
 from lockstitch.model import ColumnKind, Delivery, Json, Record, Run, Stitch, Thread, parse_time
+from lockstitch.model.figures import labels_of
 from lockstitch.model.record import column_kinds, json_kind
 
 R = TypeVar("R", bound=Record)
@@ -70,13 +71,15 @@ def typed_key(kind: type[Record], key: Sequence[Any]) -> list[Any]:
 
 
 def _test_all(kind: type[Record], conditions: Sequence[Condition]) -> Callable[[Record], bool]:
-    tests = [_test_any(kind, item) if isinstance(item, AnyOf) else _test(kind, item) for item in conditions]
+    # `_threads` tests labels, because they are those of runs.
+    plain = [item for item in conditions if not isinstance(item, Labeled)]
+    tests = [_test_any(kind, item) if isinstance(item, AnyOf) else _test(kind, item) for item in plain]
     return lambda record: all(test(record) for test in tests)
 
 
 def _test_any(kind: type[Record], condition: AnyOf) -> Callable[[Record], bool]:
     tests = [
-        _test_all(kind, [alternative] if isinstance(alternative, Where | AnyOf) else alternative)
+        _test_all(kind, [alternative] if isinstance(alternative, Where | AnyOf | Labeled) else alternative)
         for alternative in condition.alternatives
     ]
     return lambda record: any(test(record) for test in tests)
@@ -96,6 +99,8 @@ def _test(kind: type[Record], condition: Where) -> Callable[[Record], bool]:
     if comparison == "like":
         pattern = re.compile(re.escape(value).replace("_", ".").replace("%", ".*"))
         return lambda record: pattern.fullmatch(str(getattr(record, field))) is not None
+    if comparison == "contains":
+        return lambda record: str(value).lower() in str(getattr(record, field) or "").lower()
     if comparison == "in":
         value = [_typed(kind, field, item) for item in value if item is not None]
     else:
@@ -218,10 +223,15 @@ def _threads(folder: Folder, find: Find[Any]) -> Iterator[Thread]:
         ids = [thread_id for thread_id in named if thread_id is not None]
     if ids is None:
         ids = tables.ids_in(folder, disk.HEADS)
+    labels = {(item.name, item.value) for item in find.where if isinstance(item, Labeled)}
     for thread_id in ids:
         head = tables.head(folder, thread_id)
-        if head is not None:
+        if head is not None and (not labels or labels <= _labels(folder, thread_id)):
             yield head
+
+
+def _labels(folder: Folder, thread_id: UUID) -> set[tuple[str, str]]:
+    return {label for run in tables.runs(folder, thread_id) for label in labels_of(run)}
 
 
 def _runs(folder: Folder, find: Find[Any]) -> Iterator[Run]:

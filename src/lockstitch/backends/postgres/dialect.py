@@ -45,7 +45,8 @@ TYPES = {
 # Schema names instead of a search_path: a transaction-mode pooler rejects startup options, and passes the settings of a
 # session to its next client.
 _TOTALS = ["settled_days", "changed_days", "usage_totals", "user_totals", "call_totals"]
-_INTERNAL_TABLES = ["schema_versions", "extension_versions", "text_search", "search_mark", *_TOTALS, r"\{table\}"]
+_LISTS = ["text_search", "search_mark", "thread_labels"]
+_INTERNAL_TABLES = ["schema_versions", "extension_versions", *_LISTS, *_TOTALS, r"\{table\}"]
 _TABLES = [kind.table for kind in (Thread, Run, Stitch, Delivery, Worker, *SIDE_RECORDS)] + _INTERNAL_TABLES
 
 

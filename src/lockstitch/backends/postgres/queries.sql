@@ -383,6 +383,13 @@ SELECT concat_ws(', ',
     CASE WHEN has_schema_privilege(me.oid, 'lockstitch', 'CREATE') THEN 'may create in the schema lockstitch' END)
 FROM pg_catalog.pg_roles me WHERE me.rolname = session_user;
 
+-- own: labeled
+id IN (SELECT label.thread_id FROM thread_labels label
+       WHERE label.name = :{mark}_name AND label.value = :{mark}_value);
+
+-- own: contains
+strpos(lower({field}), lower(:{mark})) > 0;
+
 -- own: json_present
 -- Of a place in a JSON field: not null if there is a value.
 jsonb_typeof({place}) <> 'null'

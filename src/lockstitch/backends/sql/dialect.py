@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from lockstitch.backend import AnyOf, Condition, Find, Where
+from lockstitch.backend import AnyOf, Condition, Find, Labeled, Where
 from lockstitch.backends.sql.queries import Row, Statement
 from lockstitch.errors import Refused
 from lockstitch.model import ColumnKind, Record, columns
@@ -74,6 +74,8 @@ class Dialect:
     their names."""
     unnest: Callable[[str, ColumnKind], str] | None = None
     """Return a query for the values of an array parameter. None if the database has no arrays."""
+    list_index: Callable[[Find[Any]], str] | None = None
+    """Return the index that a list of threads reads to find its page, or an empty text. None if the planner chooses."""
 
     def target(self, kind: type[Record]) -> Target:
         """Return where records of a class are written."""
@@ -172,9 +174,11 @@ class Dialect:
             # SQLite accepts OFFSET only after a LIMIT.
             limit = f"{limit or ' LIMIT 9223372036854775807'} OFFSET :row_offset"
             parameters["row_offset"] = find.offset
+        index = self.list_index(find) if self.list_index is not None else ""
         return self.statement(
-            "select",
+            "select_listed" if index else "select",
             parameters,
+            index=index,
             columns=self.names(find.kind),
             table=find.kind.table,
             where=where,
@@ -217,6 +221,9 @@ class Dialect:
             mark = f"{name}{number}"
             if isinstance(condition, AnyOf):
                 text, values = self._any_of(kind, condition, mark)
+            elif isinstance(condition, Labeled):
+                text = self.queries["labeled"].replace("{mark}", mark)
+                values = {f"{mark}_name": condition.name, f"{mark}_value": condition.value}
             else:
                 text, values = self._condition(kind, condition, mark)
             texts.append(text)
@@ -227,7 +234,7 @@ class Dialect:
         texts: list[str] = []
         parameters: dict[str, Any] = {}
         for number, alternative in enumerate(condition.alternatives):
-            conditions = [alternative] if isinstance(alternative, Where | AnyOf) else alternative
+            conditions = [alternative] if isinstance(alternative, Where | AnyOf | Labeled) else alternative
             text, values = self._all_of(kind, conditions, f"{name}_{number}_")
             texts.append(f"({text or '1 = 1'})")
             parameters |= values
@@ -245,6 +252,8 @@ class Dialect:
             return f"{field} {operator} {words}", {}
         if operator == "like":
             return f"CAST({field} AS TEXT) LIKE :{name}", {name: value}
+        if operator == "contains":
+            return self.queries["contains"].replace("{field}", field).replace("{mark}", name), {name: value}
         if operator != "in":
             return f"{field} {operator} :{name}", {name: self._encode_value(kind, field, value)}
         values = [self._encode_value(kind, field, item) for item in value]

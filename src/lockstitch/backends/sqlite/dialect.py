@@ -7,10 +7,11 @@ from uuid import UUID
 
 import orjson
 
+from lockstitch.backend import Find, Where
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect, Target
 from lockstitch.errors import Refused
-from lockstitch.model import Clock, ColumnKind, Record, Run, Stitch, codec, columns, format_time, parse_time
+from lockstitch.model import Clock, ColumnKind, Record, Run, Stitch, Thread, codec, columns, format_time, parse_time
 from lockstitch.model.worker import host_clock
 
 # A missing run must not become NULL silently. No run has the number -1, so the foreign key rejects it.
@@ -107,6 +108,37 @@ def _now(clock: Clock) -> dict[str, Any]:
     }
 
 
+def _list_index(find: Find[Any]) -> str:
+    """Return the index for a page of threads in an order, if conditions may leave out many of them.
+
+    Without it, SQLite reads the rows that the conditions leave out, or all rows that one of them selects.
+    """
+    if find.kind is not Thread or find.limit is None or not find.order or "project" not in _fields(find, "="):
+        return ""
+    fields = {condition.field for condition in find.where if isinstance(condition, Where)}
+    order = find.order[0].removeprefix("-")
+    if order not in SORTED or fields & _SELECTIVE:
+        return ""
+    filters = [
+        condition
+        for condition in find.where
+        if not isinstance(condition, Where) or condition.field not in ("project", "depth", *SORTED)
+    ]
+    if not filters and (order == "total_cost" or "total_cost" not in _fields(find, ">=")):
+        return ""
+    return "threads_failures" if "last_error" in _fields(find, "is not null") else "threads_listed"
+
+
+def _fields(find: Find[Any], operator: str) -> set[Any]:
+    return {item.field for item in find.where if isinstance(item, Where) and item.operator == operator}
+
+
+SORTED = ("recent_at", "latency_ms", "total_tokens", "total_cost")
+"""The fields by which lists of threads are sorted."""
+_SELECTIVE = frozenset({"id", "key", "parent_id"})
+"""Fields whose conditions select few threads, by another index."""
+
+
 def dialect(clock: Clock) -> Dialect:
     """Return the dialect with a clock."""
     return Dialect(
@@ -139,4 +171,5 @@ def dialect(clock: Clock) -> Dialect:
         clock_parameters=partial(_now, clock),
         targets={Stitch: _STITCH, Run: _RUN_ROW},
         json_path=_json_path,
+        list_index=_list_index,
     )

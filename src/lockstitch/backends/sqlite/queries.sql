@@ -157,6 +157,18 @@ WHERE thread_no = (SELECT no FROM threads WHERE id = :thread_id) AND previous_id
 DELETE FROM stitch_rows
 WHERE thread_no = (SELECT no FROM threads WHERE id = :thread_id) AND position <= :last AND position >= :first;
 
+-- own: select_listed
+-- A page of a list of threads. The inner query reads an index with all columns of the conditions.
+SELECT {columns} FROM {table}
+WHERE no IN (SELECT no FROM {table} INDEXED BY {index}{where}{order}{limit}){order};
+
+-- own: labeled
+-- The plus prevents SQLite from reading the threads in the order of their labels, which would need a sort.
++no IN (SELECT label.thread_no FROM thread_labels label WHERE label.name = :{mark}_name AND label.value = :{mark}_value);
+
+-- own: contains
+instr(lower({field}), lower(:{mark})) > 0;
+
 -- own: json_present
 -- Of a place in a JSON field: not null if there is a value.
 json_type({place}) <> 'null'

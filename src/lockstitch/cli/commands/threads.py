@@ -17,9 +17,11 @@ from lockstitch.cli.selection import STATUSES
 from lockstitch.cli.session import Session, now, session_of
 from lockstitch.errors import Refused
 from lockstitch.model import Message, Thread, codec
+from lockstitch.model.figures import ThreadSort
 from lockstitch.model.moment import moment_or_none
 from lockstitch.store.queries import overview
 from lockstitch.store.queries.overview import Overview
+from lockstitch.store.queries.thread_list import SORTS, parse_metadata
 
 app = typer.Typer()
 
@@ -30,6 +32,7 @@ KINDS = ("chat", "goal", "task", "trace")
     epilog=examples(
         "lockstitch threads --status failed --since 12h",
         "lockstitch threads --tree --status running",
+        "lockstitch threads --tag nightly --metadata customer=42 --sort cost",
         "lockstitch threads --tree customer-42",
         "lockstitch threads --json | jq -r '.[].id'",
     )
@@ -45,6 +48,25 @@ def threads(
     kind: Annotated[str | None, typer.Option(metavar="K", help=f"One of {', '.join(KINDS)}.")] = None,
     user: Annotated[str | None, typer.Option(metavar="U", help="Only threads of this user.")] = None,
     agent: Annotated[str | None, typer.Option(metavar="A", help="Only threads of this agent.")] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only threads active before this time, like 12h.")
+    ] = None,
+    version: Annotated[int | None, typer.Option(metavar="N", help="Only threads of this version of an agent.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="M", help="Only threads whose last run had this model.")] = None,
+    min_cost: Annotated[
+        float | None, typer.Option(metavar="USD", min=0, help="Only threads that cost at least this.")
+    ] = None,
+    error: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A part of the last error. Empty: any failed run.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="TAG", help="Only threads with this tag. Several: all of them.")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only threads with this value in the metadata.")
+    ] = None,
+    sort: Annotated[str, typer.Option(metavar="ORDER", help=f"One of {', '.join(SORTS)}.")] = "time",
+    ascending: Annotated[bool, typer.Option("--ascending", help="Start with the lowest value.")] = False,
     limit: Limit = 50,
     after: Annotated[str | None, typer.Option(metavar="THREAD", help="The last thread of the previous page.")] = None,
     tree: Annotated[bool, typer.Option("--tree", help="Show whole trees, children below their parents.")] = False,
@@ -52,19 +74,32 @@ def threads(
 ) -> None:
     """List threads, the most recently active first.
 
+    --sort selects another order: by the duration of the last run, or by the tokens or the cost of the ended runs.
+    Threads without the figure are left out.
+
     With --tree, list root threads with all their descendants. The filters match any thread of a tree. With --json,
     every row contains its children.
     """
     session = session_of(context)
     _check_choice("--status", status, STATUSES)
     _check_choice("--kind", kind, KINDS)
+    _check_choice("--sort", sort, list(SORTS))
     if thread is not None and not tree:
         raise Refused("THREAD needs --tree. Use `lockstitch show` to see one thread.")
     with session.open() as store:
         if thread is not None:
             _show_trees(session, store.trees([find_thread(store, thread)]))
             return
-        anywhere = status or kind or user or agent
+        filters: dict[str, Any] = {
+            "until": moment_or_none(until, now(), "--until"),
+            "version": version,
+            "model": model,
+            "min_cost": min_cost,
+            "error": True if error == "" else error,
+            "tag": tag,
+            "metadata": parse_metadata(metadata or ()),
+        }
+        anywhere = status or kind or user or agent or any(filters.values())
         matches = store.threads(
             limit=limit,
             after=find_thread(store, after) if after else None,
@@ -76,6 +111,9 @@ def threads(
             agent=agent,
             # Only roots are counted, unless a filter may match one of their descendants.
             depth=0 if tree and not anywhere else None,
+            sort=cast("ThreadSort", sort),
+            ascending=ascending,
+            **filters,
         )
         if tree:
             _show_trees(session, store.trees_of(matches))

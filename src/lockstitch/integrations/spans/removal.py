@@ -9,6 +9,7 @@ from lockstitch.integrations.spans.rows import MirrorIds, SpanRow, part
 from lockstitch.integrations.spans.span import TraceSource
 from lockstitch.integrations.spans.trace import StoredTrace, TraceBuilder, place, price
 from lockstitch.model import TERMINAL_STATUSES, Run, Stitch, Thread
+from lockstitch.model.figures import figures_after
 from lockstitch.store import Store
 from lockstitch.store.writes.mirrors import MirrorUpdate
 
@@ -57,7 +58,8 @@ def _head_fields(into: MirrorUpdate, stored_trace: StoredTrace, run: Run) -> dic
         fields["user_id"] = part(str(state["user_id"]))
     if head.title is None and state.get("said") and "substitute" not in state and "title" not in into.fields:
         fields["title"] = " ".join(str(state["said"]).split())[:_TITLE] or None
-    return fields
+    before = None if stored_trace.is_new else stored_trace.run
+    return fields | figures_after(head, [(before, run)], into.fields | fields)
 
 
 _ATTEMPTS: Final = 20

@@ -9,6 +9,7 @@ from pydantic import Field
 from lockstitch.engine.replies import pending_replies, waiting_calls
 from lockstitch.errors import NotFound
 from lockstitch.model import Json, Thread
+from lockstitch.model.figures import ThreadSort
 from lockstitch.model.thread import Kind, Status
 from lockstitch.server.api import responses
 from lockstitch.server.api.schemas import (
@@ -29,6 +30,7 @@ from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.routing import LazyRouter
 from lockstitch.store import Store, Where
 from lockstitch.store.conversations import Task
+from lockstitch.store.queries.thread_list import parse_metadata
 
 Full = Annotated[bool, Query(description="Add all fields of each thread.")]
 
@@ -82,12 +84,26 @@ async def threads(
     kind: Annotated[Kind | None, Query()] = None,
     user_id: Annotated[TextParam | None, Query()] = None,
     since: Since = None,
+    until: Annotated[TimeParam | None, Query(description="Only before this time (with time zone).")] = None,
+    version: Annotated[int | None, Query(ge=0, lt=2**53, description="Version of the agent.")] = None,
+    model: Annotated[list[TextParam] | None, Query(description="Model of the last run.")] = None,
+    min_cost: Annotated[float | None, Query(ge=0, allow_inf_nan=False, description="In US dollars.")] = None,
+    error: Annotated[
+        TextParam | None, Query(description="`true`: a run failed. Another text: a part of the last error.")
+    ] = None,
+    tag: Annotated[list[TextParam] | None, Query(description="A tag of a run. Several: all of them.")] = None,
+    metadata: Annotated[list[TextParam] | None, Query(description="Metadata of a run, as `key=value`.")] = None,
     root_only: Annotated[bool, Query(description="Only threads without a parent.")] = False,
+    sort: Annotated[ThreadSort, Query(description="Order. Threads without the figure are left out.")] = "time",
+    ascending: Annotated[bool, Query(description="Start with the lowest value.")] = False,
     limit: Limit = 50,
     after: Annotated[TextParam | None, Query(description="The last thread of the previous page.")] = None,
     full: Full = False,
 ) -> ExactJSON:
-    """List threads with totals of their runs, most recently active first. Pass `next` as `after` for the next page."""
+    """List threads with totals of their runs, most recently active first. Pass `next` as `after` for the next page.
+
+    `sort` selects another order: by the duration of the last run, or by the sums of the ended runs.
+    """
     store = caller.store
     matches = await store.threads(
         limit=limit + 1,
@@ -97,7 +113,16 @@ async def threads(
         agent=agent,
         kind=kind,
         user_id=user_id,
+        until=until,
+        version=version,
+        model=model or None,
+        min_cost=min_cost,
+        error=True if error == "true" else error or None,
+        tag=tag or None,
+        metadata=parse_metadata(metadata or ()),
         depth=0 if root_only else None,
+        sort=sort,
+        ascending=ascending,
     )
     shown = matches[:limit]
     return ExactJSON(
