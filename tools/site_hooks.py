@@ -46,7 +46,7 @@ PUBLIC_MODULES: Final = (
     "lockstitch.ext",
     *(
         f"lockstitch.integrations.{name}"
-        for name in ("adk", "claude_agents", "langgraph", "openai_agents", "pydantic_ai")
+        for name in ("adk", "agno", "claude_agents", "langgraph", "openai_agents", "pydantic_ai")
     ),
     "lockstitch.providers",
     "lockstitch.server",
