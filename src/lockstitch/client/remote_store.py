@@ -132,6 +132,7 @@ class RemoteStore:
         agent: str | Collection[str] | None = None,
         kind: str | Collection[str] | None = None,
         user_id: str | Collection[str] | None = None,
+        id: UUID | Collection[UUID] | None = None,
         key: str | Collection[str] | None = None,
         parent_id: UUID | Collection[UUID] | None = None,
         depth: int | None = None,
@@ -146,7 +147,7 @@ class RemoteStore:
         ascending: bool = False,
     ) -> list[Thread]:
         _refuse_all_projects(all_projects)
-        if offset or key is not None or parent_id is not None or depth not in (None, 0):
+        if offset or id is not None or key is not None or parent_id is not None or depth not in (None, 0):
             raise Refused("A server has no such filter of threads. It needs the database URL of the store.")
         threads: list[Thread] = []
         next_page = None if after is None else str(after.id)

@@ -373,6 +373,7 @@ class ThreadsApi:
         agent: str | Collection[str] | None = None,
         kind: str | Collection[str] | None = None,
         user_id: str | Collection[str] | None = None,
+        id: UUID | Collection[UUID] | None = None,
         key: str | Collection[str] | None = None,
         parent_id: UUID | Collection[UUID] | None = None,
         depth: int | None = None,
@@ -399,6 +400,7 @@ class ThreadsApi:
             agent: Only threads of these agents.
             kind: Only threads of these kinds.
             user_id: Only threads of these users.
+            id: Only threads with these ids.
             key: Only threads with these keys.
             parent_id: Only children of these threads.
             depth: Only threads with this number of ancestors. 0: root threads.
@@ -424,6 +426,7 @@ class ThreadsApi:
                 "agent": agent,
                 "kind": kind,
                 "user_id": user_id,
+                "id": id,
                 "key": key,
                 "parent_id": parent_id,
                 "depth": depth,
@@ -491,6 +494,7 @@ class ThreadsApi:
         agent: str | Collection[str] | None = None,
         kind: str | Collection[str] | None = None,
         user_id: str | Collection[str] | None = None,
+        id: UUID | Collection[UUID] | None = None,
         key: str | Collection[str] | None = None,
         parent_id: UUID | Collection[UUID] | None = None,
         depth: int | None = None,
@@ -512,6 +516,7 @@ class ThreadsApi:
             agent: Only threads of these agents.
             kind: Only threads of these kinds.
             user_id: Only threads of these users.
+            id: Only threads with these ids.
             key: Only threads with these keys.
             parent_id: Only children of these threads.
             depth: Only threads with this number of ancestors. 0: root threads.
@@ -533,6 +538,7 @@ class ThreadsApi:
                 "agent": agent,
                 "kind": kind,
                 "user_id": user_id,
+                "id": id,
                 "key": key,
                 "parent_id": parent_id,
                 "depth": depth,

@@ -350,6 +350,7 @@ class SyncStoreCore(SyncStoreBase):
         agent: str | Collection[str] | None = None,
         kind: str | Collection[str] | None = None,
         user_id: str | Collection[str] | None = None,
+        id: UUID | Collection[UUID] | None = None,
         key: str | Collection[str] | None = None,
         parent_id: UUID | Collection[UUID] | None = None,
         depth: int | None = None,
@@ -376,6 +377,7 @@ class SyncStoreCore(SyncStoreBase):
             agent: Only threads of these agents.
             kind: Only threads of these kinds.
             user_id: Only threads of these users.
+            id: Only threads with these ids.
             key: Only threads with these keys.
             parent_id: Only children of these threads.
             depth: Only threads with this number of ancestors. 0: root threads.
@@ -404,6 +406,7 @@ class SyncStoreCore(SyncStoreBase):
                 agent=agent,
                 kind=kind,
                 user_id=user_id,
+                id=id,
                 key=key,
                 parent_id=parent_id,
                 depth=depth,
@@ -458,6 +461,7 @@ class SyncStoreCore(SyncStoreBase):
         agent: str | Collection[str] | None = None,
         kind: str | Collection[str] | None = None,
         user_id: str | Collection[str] | None = None,
+        id: UUID | Collection[UUID] | None = None,
         key: str | Collection[str] | None = None,
         parent_id: UUID | Collection[UUID] | None = None,
         depth: int | None = None,
@@ -479,6 +483,7 @@ class SyncStoreCore(SyncStoreBase):
             agent: Only threads of these agents.
             kind: Only threads of these kinds.
             user_id: Only threads of these users.
+            id: Only threads with these ids.
             key: Only threads with these keys.
             parent_id: Only children of these threads.
             depth: Only threads with this number of ancestors. 0: root threads.
@@ -501,6 +506,7 @@ class SyncStoreCore(SyncStoreBase):
                 agent=agent,
                 kind=kind,
                 user_id=user_id,
+                id=id,
                 key=key,
                 parent_id=parent_id,
                 depth=depth,

@@ -90,6 +90,30 @@ async def test_threads_that_need_a_person_are_first(store: Store, page: Page):
         assert "status=failed" in page.url
         assert "kind=task" in page.url
 
+        # Columns, an order and a filter of the menu. The URL has them, also for rows that change.
+        await page.goto(url)
+        await page.locator("summary", has_text="Columns").click()
+        await page.get_by_label("Output").check()
+        await page.get_by_label("Waiting for").uncheck()
+        await expect(page.get_by_role("columnheader", name="Output")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await page.get_by_role("link", name="Tokens").click()
+        await expect(titles).to_have_text(["suppliers", "thanks", "Nightly triage of 214 issues", "notes"])
+        await expect(page).to_have_url(f"{url}/?sort=tokens&columns=agent,output,latency,tokens,cost,at")
+        await expect(page.locator("tr[data-row]").nth(1).locator(".c-output")).to_have_text("You are welcome.")
+        await look(page, "threads-columns")
+        await page.get_by_role("link", name="Tokens").click()
+        await expect(page.get_by_role("columnheader", name="Tokens")).to_have_attribute("aria-sort", "ascending")
+        await page.locator("summary", has_text="More filters").click()
+        await page.get_by_label("Error contains").fill("TOKENS IS LONGER")
+        await look(page, "threads-filters")
+        await page.keyboard.press("Enter")
+        await expect(titles).to_have_text(["Vela Coatings", "notes", "Nightly triage of 214 issues"])
+        assert "error=TOKENS" in page.url
+        await page.reload()
+        await expect(titles).to_have_count(3)
+        await expect(page.get_by_label("Error contains")).to_have_value("TOKENS IS LONGER")
+
         # Retry in the row.
         await page.goto(f"{url}/?status=failed")
         await page.keyboard.press("j")

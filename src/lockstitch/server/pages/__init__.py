@@ -2,12 +2,13 @@
 
 from fastapi import APIRouter
 
-from lockstitch.server.pages import login, navbar, run, threads, workers
+from lockstitch.server.pages import login, navbar, run, workers
 from lockstitch.server.pages.feedback import routes as feedback
 from lockstitch.server.pages.sql import routes as sql
 from lockstitch.server.pages.stats import routes as stats
 from lockstitch.server.pages.thread import actions
 from lockstitch.server.pages.thread import routes as thread
+from lockstitch.server.pages.threads import routes as threads
 
 
 def routers() -> tuple[APIRouter, ...]:

@@ -1,11 +1,17 @@
 // The list of threads: a treegrid with one tab stop, live rows, and children that load when expanded.
 import { keys } from "./keys.js";
 import { follow } from "./live.js";
+import "./menus.js";
 import { element, part } from "./nodes.js";
 
 const base = document.body.dataset.base;
 const rows = () => [...document.querySelectorAll("tr[data-row]")].filter((row) => row.offsetParent !== null || row.getClientRects().length);
 const here = () => document.activeElement?.closest?.("tr[data-row]") ?? null;
+const query = (more = {}) => {
+  const names = new URLSearchParams(document.getElementById("rows")?.dataset.query);
+  for (const [name, value] of Object.entries(more)) if (value != null) names.set(name, value);
+  return names.size ? `?${names}` : "";
+};
 const level = (row) => Number(row.getAttribute("aria-level"));
 
 // One tab stop
@@ -29,7 +35,7 @@ const below = (row) => {
 async function open(row) {
   if (row.getAttribute("aria-expanded") !== "false") return false;
   mark(row, true);
-  const nodes = await part(`${base}/threads/${row.dataset.row}/children?lines=${row.dataset.below ?? ""}`);
+  const nodes = await part(`${base}/threads/${row.dataset.row}/children${query({ lines: row.dataset.below ?? "" })}`);
   if (!nodes || row.getAttribute("aria-expanded") !== "true" || below(row).length) return;
   row.after(nodes);
   prepare();
@@ -116,8 +122,8 @@ function changed(id) {
 async function refresh(id) {
   const row = document.getElementById(`t-${id}`);
   if (!row) return;
-  const where = row.dataset.lines === undefined ? "" : `?lines=${row.dataset.lines}${row.dataset.last === undefined ? "" : "&last=true"}`;
-  const nodes = await part(`${base}/threads/${id}/row${where}`);
+  const { lines, last } = row.dataset;
+  const nodes = await part(`${base}/threads/${id}/row${query({ lines, last: last === undefined ? null : "true" })}`);
   const fresh = nodes?.querySelector("tr[data-row]");
   if (!fresh || !row.isConnected) return;
   if (fresh.hasAttribute("data-person") !== row.hasAttribute("data-person")) { newer.add(id); tellNewer(); }
@@ -136,13 +142,13 @@ function tellNewer() {
   const button = element("button", { class: "btn tiny", type: "button" }, `${newer.size} newer`);
   button.addEventListener("click", () => {
     newer.clear();
-    window.htmx.ajax("GET", `${location.pathname}${location.search}`, { target: "#rows", swap: "outerHTML" });
+    window.htmx.ajax("GET", `${base}/${query()}`, { target: "#rows", swap: "outerHTML" });
   });
   place.replaceChildren(...(newer.size ? [button] : []));
 }
 function count() {
   clearTimeout(counting);
-  counting = setTimeout(() => window.htmx?.ajax("GET", `${base}/counts${location.search}`, { swap: "none" }), 700);
+  counting = setTimeout(() => window.htmx?.ajax("GET", `${base}/counts${query()}`, { swap: "none" }), 700);
 }
 
 const drawn = document.querySelector("[data-drawn]")?.dataset.drawn ?? "";

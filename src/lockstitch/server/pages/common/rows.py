@@ -2,8 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -235,6 +235,12 @@ class ThreadListRow:
 
     failed: bool = False
     """True if the thread is idle after a failed run."""
+    run: Run | None = None
+    """The last run."""
+    tags: Sequence[str] = ()
+    """The tags of the runs, each once."""
+    cells: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Texts of further columns, by the name of the column."""
 
     @property
     def status(self) -> str:
@@ -302,6 +308,8 @@ async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = N
                 guides=guides,
                 last=last and lines is not None,
                 failed=idle_after_failure(thread, own[-1] if own else None),
+                run=own[-1] if own else None,
+                tags=list(dict.fromkeys(tag for run in own for tag in run.tags)),
             )
         )
     return thread_list_rows

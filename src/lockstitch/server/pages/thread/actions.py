@@ -13,13 +13,16 @@ from lockstitch.errors import LockstitchError, Refused
 from lockstitch.model import FrontendToolWait, Json, Thread, codec
 from lockstitch.server.auth import Caller, FormWriter
 from lockstitch.server.middleware import add_log_fields
-from lockstitch.server.pages import navbar, threads
+from lockstitch.server.pages import navbar
 from lockstitch.server.pages.common import forms
 from lockstitch.server.pages.common.forms import filled
 from lockstitch.server.pages.common.open_calls import OpenCall, load_open_calls
 from lockstitch.server.pages.common.render import is_htmx_request, redirect_to, render_page
 from lockstitch.server.pages.common.rows import rows, title_of
 from lockstitch.server.pages.navbar import page_router
+from lockstitch.server.pages.threads.columns import with_cells
+from lockstitch.server.pages.threads.counts import counts_of, forget
+from lockstitch.server.pages.threads.filters import filters_of
 
 router = page_router("/threads/{ref}")
 
@@ -113,7 +116,7 @@ async def fork(
 ) -> Response:
     """Fork the thread at a position."""
     thread = await caller.store.fork(ref, at=at)
-    threads.forget()
+    forget()
     return forms.done(request, f"/threads/{thread.id}", "Forked. Messages here do not change the original thread.")
 
 
@@ -124,7 +127,7 @@ async def regenerate(request: Request, caller: FormWriter, ref: str, form_id: fo
     # 404 if no agent of this app executes the thread.
     caller.app.agent(head.agent)
     queued = await caller.store.regenerate(head, message_id=form_id or None)
-    threads.forget()
+    forget()
     return forms.done(
         request, f"/threads/{queued.thread.id}", "Answering again. The old answer is in the other thread."
     )
@@ -164,7 +167,7 @@ async def delete(request: Request, caller: FormWriter, ref: str) -> Response:
     head = await caller.store.thread(ref)
     deleted = await caller.store.delete(head)
     await caller.store.audits.record(caller.actor, "delete thread", str(head.id), key=head.key, threads=deleted)
-    threads.forget()
+    forget()
     suffix = f" and {deleted - 1} below it" if deleted > 1 else ""
     return forms.done(request, "/", f"Deleted “{title_of(head)[:80]}”{suffix}")
 
@@ -178,7 +181,7 @@ async def _done(
     """
     head = await caller.store.thread(ref)
     add_log_fields(thread=head.id)
-    threads.forget()
+    forget()
     if not is_htmx_request(request) or reload:
         return forms.done(request, f"/threads/{head.id}", text)
     return render_page(request, caller, "toast.html", toast=text, sent=sent)
@@ -187,12 +190,18 @@ async def _done(
 async def _row(request: Request, caller: Caller, ref: str, text: str) -> Response:
     """Render the current row, the counts, and `text` as a toast."""
     head: Thread = await caller.store.thread(ref)
-    threads.forget()
+    forget()
     if not is_htmx_request(request):
         return redirect_to(request, "/", text)
-    row = (await rows(caller.store, [head]))[0]
-    counts = await threads.counts_of(caller.store)
-    shown: dict[str, Any] = {"row": row, "toast": text, "bar": await navbar.bar_of(caller), "counts": counts}
+    filters = filters_of(request)
+    shown: dict[str, Any] = {
+        "row": (await with_cells(caller.store, await rows(caller.store, [head]), filters.shown))[0],
+        "filters": filters,
+        "columns": filters.shown,
+        "toast": text,
+        "bar": await navbar.bar_of(caller),
+        "counts": await counts_of(caller.store),
+    }
     return render_page(request, caller, "threads/action_result.html", oob=True, **shown)
 
 

@@ -1,0 +1,1 @@
+"""The list of threads: columns, filters, rows and counts."""

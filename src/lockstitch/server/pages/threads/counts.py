@@ -1,0 +1,23 @@
+"""The counts of the tabs of the list of threads, cached for a short time."""
+
+from lockstitch.server.pages.common.format import TimedCache
+from lockstitch.server.pages.threads.filters import TABS
+from lockstitch.store import Store
+
+_counts = TimedCache[dict[str, int]](2.0)
+
+
+async def counts_of(store: Store) -> dict[str, int]:
+    """Return the number of threads by status, and of threads that need a person."""
+    return await _counts.get((store.identity, store.project), lambda: _count(store))
+
+
+def forget() -> None:
+    """Clear the cached counts."""
+    _counts.forget()
+
+
+async def _count(store: Store) -> dict[str, int]:
+    words = [word for word, _ in TABS if word not in ("", "person")]
+    result = {word: await store.count(status=word) for word in words}
+    return {**result, "": sum(result.values()), "person": await store.count_awaiting_person()}

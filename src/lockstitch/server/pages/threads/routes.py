@@ -1,0 +1,142 @@
+"""Routes of the list of threads."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+from fastapi import Form, Query, Request
+from starlette.responses import HTMLResponse, Response
+
+from lockstitch.model import Thread
+from lockstitch.server.auth import Caller, FormWriter, Reader
+from lockstitch.server.middleware import add_log_fields
+from lockstitch.server.pages import navbar
+from lockstitch.server.pages.common import forms
+from lockstitch.server.pages.common import rows as waiting
+from lockstitch.server.pages.common.format import TimedCache
+from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to, render_page
+from lockstitch.server.pages.common.rows import ThreadListRow, rows
+from lockstitch.server.pages.navbar import page_router
+from lockstitch.server.pages.threads.columns import COLUMNS, with_cells
+from lockstitch.server.pages.threads.counts import counts_of, forget
+from lockstitch.server.pages.threads.filters import KINDS, SPANS, TABS, Filters, filters_of
+from lockstitch.server.pages.threads.reader import listed
+from lockstitch.server.problems import Problem
+from lockstitch.store import Store
+from lockstitch.store.reports.dashboard import Costs
+
+router = page_router()
+
+_costs = TimedCache["float | None"](10.0)
+
+Lines = Annotated[str, Query(pattern="^[01]{0,40}$")]
+
+_SHOWN: Final = 200
+"""Maximum number of rows in the group that needs a person."""
+
+
+@router.get("/", name="threads")
+async def threads(request: Request, caller: Reader, after: str = "") -> HTMLResponse:
+    """Render the list; for htmx only its rows."""
+    store = caller.store
+    filters = filters_of(request)
+    result = await listed(store, filters, after=after)
+    shown: dict[str, Any] = {
+        "filters": filters,
+        "columns": filters.shown,
+        "needing": await _rows(store, result.needing[:_SHOWN], filters),
+        "needing_count": len(result.needing),
+        "others": await _rows(store, result.others, filters),
+        "more": result.has_more,
+        "after": after,
+    }
+    if after and is_htmx_request(request):
+        return render_page(request, caller, "threads/rows.html", rows=shown["others"], **shown)
+    shown |= {"tabs": TABS, "counts": await counts_of(store)}
+    if is_htmx_request(request):
+        response = render_page(request, caller, "threads/list.html", oob=True, bar=await navbar.bar_of(caller), **shown)
+        response.headers["HX-Push-Url"] = f"{base_path(request)}/{filters.address()}"
+        return response
+    if not shown["counts"][""] and not filters.narrowed:
+        return render_page(request, caller, "threads/welcome.html", **_first(request, caller))
+    agents = await store.agents.list(project=store.project)
+    shown |= {
+        "agents": sorted(agent.name for agent in agents),
+        "kinds": KINDS,
+        "spans": [(name, word) for name, (word, _) in SPANS.items()],
+        "all_columns": COLUMNS.values(),
+        "code": forms.agents_of(caller),
+        "cost": await _costs.get((store.identity, store.project), lambda: Costs(store, all_projects=False).today()),
+    }
+    return render_page(request, caller, "threads/page.html", **shown)
+
+
+@router.get("/counts")
+async def counts(request: Request, caller: Reader) -> HTMLResponse:
+    """Render the counts of the tabs."""
+    shown: dict[str, Any] = {"filters": filters_of(request), "tabs": TABS, "counts": await counts_of(caller.store)}
+    return render_page(request, caller, "threads/counts.html", bar=await navbar.bar_of(caller), oob=True, **shown)
+
+
+@router.get("/next")
+async def following(request: Request, caller: Reader, after: str = "") -> Response:
+    """Redirect to the next thread that needs a person, longest first."""
+    threads, _ = await waiting.needing(caller.store)
+    if not threads:
+        return redirect_to(request, "/", "No threads need you.")
+    names = [str(thread.id) for thread in threads]
+    place = (names.index(after) + 1) % len(names) if after in names else 0
+    return redirect_to(request, f"/threads/{names[place]}#needs")
+
+
+@router.get("/threads/{ref}/row")
+async def row(request: Request, caller: Reader, ref: UUID, lines: Lines | None = None, last: bool = False) -> Response:
+    """Render one row."""
+    filters = filters_of(request)
+    [shown] = await _rows(caller.store, [await caller.store.thread(ref)], filters, lines=lines)
+    if shown.guides and not last:
+        shown = forms.changed(shown, guides=(*shown.guides[:-1], "tee"), last=False)
+    return render_page(request, caller, "threads/row.html", row=shown, filters=filters, columns=filters.shown)
+
+
+@router.get("/threads/{ref}/children")
+async def children(request: Request, caller: Reader, ref: UUID, lines: Lines = "") -> Response:
+    """Render the rows of the children of a thread."""
+    filters = filters_of(request)
+    shown = await _rows(caller.store, await caller.store.children(ref), filters, lines=lines)
+    return render_page(
+        request, caller, "threads/rows.html", rows=shown, more=False, filters=filters, columns=filters.shown
+    )
+
+
+@router.post("/threads")
+async def begin(
+    request: Request,
+    caller: FormWriter,
+    agent: Annotated[str, Form(min_length=1, max_length=255)],
+    message: Annotated[str, Form(min_length=1)],
+    key: Annotated[str, Form(max_length=255)] = "",
+    kind: Annotated[str, Form(pattern="^(chat|goal)$")] = "chat",
+    form_id: forms.FormId = "",
+) -> Response:
+    """Start a thread, or send a message to the thread with this key."""
+    if not message.strip():
+        raise Problem(422, "Refused", "Enter a message.")
+    thread_id = await forms.begin(caller, agent, message, key=key.strip() or None, kind=kind, form_id=form_id)
+    add_log_fields(thread=thread_id)
+    forget()
+    return forms.done(request, f"/threads/{thread_id}")
+
+
+async def _rows(
+    store: Store, threads: Sequence[Thread], filters: Filters, *, lines: str | None = None
+) -> list[ThreadListRow]:
+    return await with_cells(store, await rows(store, threads, lines=lines), filters.shown)
+
+
+def _first(request: Request, caller: Caller) -> dict[str, Any]:
+    """Return the context of the page without threads."""
+    return {
+        "address": str(request.base_url).rstrip("/"),
+        "code": forms.agents_of(caller),
+    }
