@@ -505,6 +505,8 @@ class ShareLink(Record):
     """Name of the person or token that created the link."""
     created_at: Time
     """Creation time."""
+    expires_at: Time | None = None
+    """Time when the link stops working. None: never, as for links of LangSmith clients."""
 
 
 class IngestBody(Record):

@@ -207,7 +207,11 @@ class RequestGuard:
             about.reset(token)
             seconds = time.monotonic() - began
             self._figures.count(method, getattr(scope.get("route"), "path", None), status, seconds)
-            line = {"method": method, "path": scope["path"], "status": status, "ms": round(seconds * 1000, 1)}
+            path = scope["path"]
+            # The token of a share link is a secret.
+            if link := scope.get("path_params", {}).get("token"):
+                path = path.replace(str(link), "…")
+            line = {"method": method, "path": path, "status": status, "ms": round(seconds * 1000, 1)}
             _log.info("request", extra=fields(**line, request=request_id, **body))
 
     def _wrong(self, scope: Scope) -> Problem | None:

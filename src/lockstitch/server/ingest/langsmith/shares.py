@@ -50,9 +50,9 @@ class SharedQuery(BaseModel):
 
 
 async def link_of(store: Store, run: Run) -> ShareLink | None:
-    """Return the share link of a run, or None."""
-    links = await store.table(ShareLink).list(thread_id=run.thread_id, run_id=run.id, limit=1)
-    return links[0] if links else None
+    """Return the share link of a run that never expires, or None. Pages create links that expire."""
+    links = await store.table(ShareLink).list(thread_id=run.thread_id, run_id=run.id)
+    return next((link for link in links if link.expires_at is None), None)
 
 
 async def create_link(caller: Caller, ref: str, token: UUID | None = None) -> ShareLink:
@@ -83,7 +83,8 @@ async def delete_link(caller: Caller, ref: str) -> None:
     """Delete the share link of the trace of a run, if there is one."""
     store = caller.store
     run = await run_of_span(store, codec.check_text(ref, "The id"))
-    if await store.table(ShareLink).delete(thread_id=run.thread_id, run_id=run.id):
+    link = await link_of(store, run)
+    if link is not None and await store.table(ShareLink).delete(token=link.token):
         await store.audits.record(caller.actor, "unshare run", str(run.id))
 
 
@@ -91,7 +92,7 @@ async def shared_spans(request: Request, token: UUID) -> list[Span]:
     """Return the spans of a shared trace, root first. Needs no token of the server. Raises `NotFound`."""
     state = server_state(request)
     link = await state.store.table(ShareLink).get_or_none(token)
-    if link is None:
+    if link is None or (link.expires_at is not None and link.expires_at <= state.store.clock.now()):
         raise NotFound(_UNKNOWN)
     store = state.store.in_project(link.project)
     try:

@@ -1,4 +1,4 @@
-"""`RunFeedback`: what a person and other people have said about runs."""
+"""`RunFeedback`: the feedback of a person and of other people on runs."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -25,7 +25,7 @@ class RunFeedback:
     """Id of the run."""
     own: Feedback | None
     """The person's own feedback from the buttons."""
-    others: Sequence[Feedback]
+    of_other_people: Sequence[Feedback]
     """All other feedback, the oldest first."""
 
     @property
@@ -42,7 +42,7 @@ class RunFeedback:
     @property
     def shown(self) -> list[tuple[Feedback, str]]:
         """The feedback of other people that fits on a page, each with its value as text."""
-        return [(feedback, _text(feedback.value)) for feedback in self.others[:_SHOWN]]
+        return [(feedback, _text(feedback.value)) for feedback in self.of_other_people[:_SHOWN]]
 
 
 def own_id(caller: Caller, thread_id: UUID, run_id: UUID) -> UUID:

@@ -1,11 +1,9 @@
-"""The run page: waterfall, panel, comparison and export."""
+"""The run page: waterfall, panel, comparison, export and share links."""
 
 from fastapi import APIRouter
 
-from lockstitch.server.pages.run import compare
-from lockstitch.server.pages.run import routes as exporting
-from lockstitch.server.pages.run import routes as looking
+from lockstitch.server.pages.run import compare, routes, share
 
 
 def routers() -> tuple[APIRouter, ...]:
-    return (looking.router, compare.router, exporting.router)
+    return (routes.router, compare.router, share.router, share.public_router)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 from fastapi import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
@@ -20,7 +20,7 @@ from lockstitch.model import Run, Stitch, Thread, codec
 from lockstitch.model.statistics import TOOL_ERRORS
 from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.middleware import add_log_fields
-from lockstitch.server.pages.common.render import render_page
+from lockstitch.server.pages.common.render import base_path, render_page
 from lockstitch.server.pages.feedback.view import feedback_on_run
 from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.pages.run import panel, parts
@@ -129,7 +129,7 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
     run, head = await _load_run(caller, ref)
     run_page_view = await view_of(caller, run, head)
     before, after = await _neighbours(caller, run)
-    others = await _others(caller, run)
+    other_runs = await _other_runs(caller, run)
     if not against:
         against = str(await counterpart(caller.store, run, head) or "")
     return render_page(
@@ -139,17 +139,17 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
         run=run,
         thread=head,
         person=any(wait.needs_person for wait in head.waits),
-        rows=run_page_view.rows,
-        first=list(run_page_view.rows.rows(FIRST)),
         sums=run_page_view.sums,
-        ticks=ticks(run_page_view.rows.scale),
         before=before,
         after=after,
-        others=others,
+        other_runs=other_runs,
         against="" if against == "none" else against,
         at=at,
-        panel=await _panel(caller, run, at or "run"),
+        panel=await panel_at(caller, run, at or "run"),
         given=await feedback_on_run(caller, run),
+        run_path=_path(request, run),
+        shared=False,
+        **first_rows(run_page_view),
     )
 
 
@@ -165,7 +165,8 @@ async def run_rows(caller: Reader, ref: str) -> Response:
 async def run_panel(request: Request, caller: Reader, ref: str, at: str = "run") -> HTMLResponse:
     """Render the panel of a row."""
     run, _ = await _load_run(caller, ref)
-    return render_page(request, caller, "run/panel.html", run=run, at=at, panel=await _panel(caller, run, at))
+    shown, path = await panel_at(caller, run, at), _path(request, run)
+    return render_page(request, caller, "run/panel.html", run=run, at=at, panel=shown, run_path=path, shared=False)
 
 
 @router.get("/run/{ref}/text")
@@ -209,7 +210,17 @@ async def _load_run(caller: Caller, ref: str) -> tuple[Run, Thread]:
     return run, await caller.store.thread(run.thread_id)
 
 
-async def _panel(caller: Caller, run: Run, at: str) -> panel.Panel:
+def first_rows(run_page_view: RunPageView) -> dict[str, Any]:
+    """Return the context of the waterfall: its first rows and its time axis."""
+    rows = run_page_view.rows
+    return {"rows": rows, "first": list(rows.rows(FIRST)), "ticks": ticks(rows.scale)}
+
+
+def _path(request: Request, run: Run) -> str:
+    return f"{base_path(request)}/run/{run.id}"
+
+
+async def panel_at(caller: Caller, run: Run, at: str) -> panel.Panel:
     """Return the panel of a row, or a panel with the error."""
     try:
         return await panel.panel_of(caller.store, run, at)
@@ -225,7 +236,7 @@ async def _neighbours(caller: Caller, run: Run) -> tuple[Run | None, Run | None]
     return (before or [None])[0], (after or [None])[0]
 
 
-async def _others(caller: Caller, run: Run) -> list[Run]:
+async def _other_runs(caller: Caller, run: Run) -> list[Run]:
     """Return the latest other runs of the thread."""
     top_level = Where("parent_run_id", "is null")
     runs = await caller.store.find_runs(run.thread_id, top_level, order=("-sequence",), limit=_OTHERS + 1)

@@ -83,21 +83,21 @@ export class Overview {
 
   // Dragging selects a part; a click moves the visible part.
   drag() {
-    let began = null;
-    this.canvas.addEventListener("pointerdown", (event) => { began = { x: event.clientX, at: this.place(event) }; this.canvas.setPointerCapture(event.pointerId); });
+    let drag = null;
+    this.canvas.addEventListener("pointerdown", (event) => { drag = { x: event.clientX, at: this.place(event) }; this.canvas.setPointerCapture(event.pointerId); });
     this.canvas.addEventListener("pointermove", (event) => {
-      if (!began || Math.abs(event.clientX - began.x) < 4) return;
+      if (!drag || Math.abs(event.clientX - drag.x) < 4) return;
       const now = this.place(event);
-      this.view.zoom(Math.min(began.at, now), Math.max(began.at, now));
+      this.view.zoom(Math.min(drag.at, now), Math.max(drag.at, now));
       this.draw();
     });
     this.canvas.addEventListener("pointerup", (event) => {
-      if (began && Math.abs(event.clientX - began.x) < 4) {
+      if (drag && Math.abs(event.clientX - drag.x) < 4) {
         const half = (this.view.to - this.view.from) / 2;
-        this.view.zoom(began.at - half, began.at + half);
+        this.view.zoom(drag.at - half, drag.at + half);
         this.draw();
       }
-      began = null;
+      drag = null;
     });
     this.canvas.addEventListener("dblclick", () => { this.view.zoom(0, this.view.whole); this.draw(); });
   }
