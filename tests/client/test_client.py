@@ -12,6 +12,7 @@ import lockstitch
 from lockstitch import Client, Conflict, Entry, KeyTaken, NotFound, Refused, StoreUnreachable, ThreadWaiting
 from lockstitch.server import Settings
 from lockstitch.store import Store
+from lockstitch.store.saved_views import saved_views
 from tests.server.api import agents
 from tests.server.serving import serving
 
@@ -68,6 +69,30 @@ async def test_client_reads_same_data_as_store(store: Store, client: Client) -> 
     assert [turn["user_message"] for turn in (await client.history("story")).turns] == ["Tell"]
     taken = await client.fork("story", before_turn=1, take_key=True)
     assert (taken.key, taken.last_turn) == ("story", 0)
+
+
+async def test_client_saves_views_of_the_list(store: Store, client: Client) -> None:
+    """A project has at most one default view. Views of other projects are not found."""
+    first = await client.save_view("Nightly costs", filters={"tag": "nightly"}, sort="cost")
+    await client.save_view("Failed", filters={"status": "failed"}, columns=["model"], is_default=True)
+    await client.save_view("Nightly costs", filters={"tag": "nightly"}, sort="latency", is_default=True)
+    views = await client.saved_views()
+    assert [(view.name, view.sort, view.is_default) for view in views] == [
+        ("Failed", "time", False),
+        ("Nightly costs", "latency", True),
+    ]
+    assert views[1].created_at == first.created_at
+    assert await saved_views(store.in_project("other")) == []
+    with pytest.raises(Conflict):
+        await client.rename_view("Failed", "Nightly costs")
+    with pytest.raises(Refused):
+        await client.save_view("a/b")
+    renamed = await client.rename_view("Failed", "Errors")
+    assert renamed.columns == ["model"]
+    await client.delete_view("Nightly costs")
+    with pytest.raises(NotFound):
+        await client.delete_view("Nightly costs")
+    assert [view.name for view in await saved_views(store)] == ["Errors"]
 
 
 async def test_client_finds_threads_that_wait(store: Store, client: Client) -> None:

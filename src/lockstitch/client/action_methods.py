@@ -1,6 +1,6 @@
 """`ActionMethods`: the calls of `Client` that start, answer, change and delete."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from types import EllipsisType
@@ -14,7 +14,8 @@ from lockstitch.client.models import (
 )
 from lockstitch.client.read_methods import ReadMethods, Ref, name_of, thread_path
 from lockstitch.errors import NotFound
-from lockstitch.model import Feedback, Json, Thread
+from lockstitch.model import Feedback, Json, SavedView, Thread
+from lockstitch.model.figures import ThreadSort
 
 
 class ActionMethods(ReadMethods):
@@ -396,6 +397,58 @@ class ActionMethods(ReadMethods):
             Conflict: If another message has this id, or if the thread has ended.
         """
         return await self._act(ref, "deliver", input=input, id=id)
+
+    async def save_view(
+        self,
+        name: str,
+        *,
+        filters: Mapping[str, str] | None = None,
+        columns: Sequence[str] = (),
+        sort: ThreadSort = "time",
+        ascending: bool = False,
+        is_default: bool = False,
+    ) -> SavedView:
+        """Store a view of the list of threads. Return it. It replaces the view with this name.
+
+        Args:
+            name: Name of the view, without a slash.
+            filters: Filters, by the name of their URL parameter on the page.
+            columns: Names of the columns. Empty: the default columns.
+            sort: `time`, `latency`, `tokens` or `cost`.
+            ascending: True if the lowest value comes first.
+            is_default: True if the list opens with this view.
+
+        Raises:
+            Refused: If a value is not valid.
+        """
+        body: Json = {"filters": dict(filters or {}), "columns": list(columns), "sort": sort}
+        body |= {"ascending": ascending, "is_default": is_default}
+        return SavedView.from_json(await self._connection.ask("PUT", f"/api/views/{part(name)}", body=body))
+
+    async def rename_view(self, name: str, new_name: str) -> SavedView:
+        """Give a view another name. Return it.
+
+        Args:
+            name: Name of the view.
+            new_name: The new name.
+
+        Raises:
+            NotFound: If the project has no such view.
+            Conflict: If the project has a view with the new name.
+        """
+        path = f"/api/views/{part(name)}"
+        return SavedView.from_json(await self._connection.ask("PATCH", path, body={"name": new_name}))
+
+    async def delete_view(self, name: str) -> None:
+        """Delete a view.
+
+        Args:
+            name: Name of the view.
+
+        Raises:
+            NotFound: If the project has no such view.
+        """
+        await self._connection.ask("DELETE", f"/api/views/{part(name)}")
 
     async def give_feedback(
         self,

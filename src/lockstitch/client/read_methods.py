@@ -19,7 +19,7 @@ from lockstitch.client.models import (
     WaitingThread,
 )
 from lockstitch.errors import Refused
-from lockstitch.model import AgentVersion, Feedback, File, Json, Memory, Message, Run, Stitch, Thread
+from lockstitch.model import AgentVersion, Feedback, File, Json, Memory, Message, Run, SavedView, Stitch, Thread
 from lockstitch.model.figures import ThreadSort, label_text
 
 Ref = Thread | UUID | str
@@ -552,6 +552,10 @@ class ReadMethods:
             "/api/feedback", thread=thread, run=run, name=name, user_id=user_id, source=source, limit=limit
         )
         return [Feedback.from_json(row) for row in result]
+
+    async def saved_views(self) -> list[SavedView]:
+        """Return the views of the list of threads that the project has, sorted by name."""
+        return [SavedView.from_json(row) for row in await self._get("/api/views")]
 
     # Streams
 

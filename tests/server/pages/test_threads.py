@@ -114,6 +114,22 @@ async def test_threads_that_need_a_person_are_first(store: Store, page: Page):
         await expect(titles).to_have_count(3)
         await expect(page.get_by_label("Error contains")).to_have_value("TOKENS IS LONGER")
 
+        # A view keeps the filters, the columns and the order. The default view opens the list.
+        await page.locator("#views summary").click()
+        await page.get_by_label("Name of the view").fill("Long contexts")
+        await page.get_by_label("Open the list with this view").check()
+        await page.get_by_role("button", name="Save view").click()
+        await expect(page.locator("#views summary")).to_have_text("Long contexts")
+        await page.goto(f"{url}/?status=")
+        await expect(titles.first).to_have_text("lease")
+        await page.goto(url)
+        await expect(titles).to_have_count(3)
+        await expect(page.get_by_role("columnheader", name="Tokens")).to_have_attribute("aria-sort", "ascending")
+        await page.locator("#views summary").click()
+        await look(page, "threads-views")
+        await page.get_by_role("button", name="Delete view Long contexts").click()
+        await page.wait_for_url(f"{url}/?status=")
+
         # Retry in the row.
         await page.goto(f"{url}/?status=failed")
         await page.keyboard.press("j")

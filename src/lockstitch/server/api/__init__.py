@@ -9,6 +9,7 @@ from lockstitch.server.api import (
     messages,
     records,
     runs,
+    saved_views,
     search,
     thread_actions,
     threads,
@@ -21,6 +22,7 @@ def routers() -> tuple[APIRouter, ...]:
     return (
         threads.router,
         threads.queries_router,
+        saved_views.router,
         thread_actions.router,
         events.router,
         runs.router,

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from fastapi import Request
 
 from lockstitch.errors import Refused
+from lockstitch.model import Json, SavedView
 from lockstitch.model.figures import ThreadSort
 from lockstitch.server.pages.threads.columns import COLUMNS, DEFAULT, Column
 from lockstitch.store.queries.thread_list import SORTS, parse_metadata
@@ -36,7 +37,7 @@ _CHOICES: Final[Mapping[str, Any]] = {
     "kind": KINDS,
     "since": SPANS,
     "sort": [name for name in SORTS if name != "time"],
-    "ascending": ("1",),
+    "ascending": ("true",),
 }
 ANY_ERROR: Final = "true"
 """The value of the filter of errors that matches all failed runs."""
@@ -51,13 +52,13 @@ class Filters:
     agent: str = ""
     kind: str = ""
     since: str = ""
-    user: str = ""
+    user_id: str = ""
     model: str = ""
     tag: str = ""
     """Tags, separated by commas."""
     metadata: str = ""
     """Values of the form `key=value`, separated by commas."""
-    cost: str = ""
+    min_cost: str = ""
     """The lowest cost in US dollars."""
     error: str = ""
     version: str = ""
@@ -79,7 +80,7 @@ class Filters:
         for name, choices in _CHOICES.items():
             if values[name] not in choices:
                 values[name] = ""
-        for name, valid in (("cost", _cost), ("version", _version), ("metadata", _metadata)):
+        for name, valid in (("min_cost", _cost), ("version", _version), ("metadata", _metadata)):
             if valid(values[name]) is None:
                 values[name] = ""
         chosen = ",".join(columns).split(",")
@@ -91,6 +92,24 @@ class Filters:
     def narrowed(self) -> bool:
         """True if a filter other than the status is set."""
         return replace(self, status="", sort="", ascending="", columns="") != Filters()
+
+    @classmethod
+    def of_view(cls, view: SavedView) -> "Filters":
+        """Return the filters, order and columns of a saved view."""
+        texts = {name: str(value) for name, value in view.filters.items()}
+        order = {"sort": view.sort, "ascending": "true" if view.ascending else ""}
+        return cls.of(texts | order, view.columns)
+
+    def as_view(self) -> Json:
+        """Return the arguments of `save_view`."""
+        order = ("sort", "ascending", "columns")
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in order}
+        return {
+            "filters": {name: value for name, value in values.items() if value},
+            "columns": [name for name in self.columns.split(",") if name],
+            "sort": self.order,
+            "ascending": bool(self.ascending),
+        }
 
     @property
     def order(self) -> ThreadSort:
@@ -105,7 +124,8 @@ class Filters:
         """Return the query string of the filters, with the changes in `changes`."""
         values = {field.name: getattr(self, field.name) for field in fields(self)} | changes
         text = urlencode({name: value for name, value in values.items() if value}, safe=",")
-        return f"?{text}" if text else ""
+        # Without a query the page opens the default view.
+        return f"?{text or 'status='}"
 
     def alone(self, **values: str) -> str:
         """Return the query string of one filter, with the columns of the list."""
@@ -113,7 +133,7 @@ class Filters:
 
     def sorted_by(self, order: str) -> str:
         """Return the query string of this order. The current order is reversed."""
-        ascending = "1" if order == self.order and not self.ascending else ""
+        ascending = "true" if order == self.order and not self.ascending else ""
         return self.address(sort="" if order == "time" else order, ascending=ascending)
 
     def conditions(self, now: datetime) -> dict[str, Any]:
@@ -122,12 +142,12 @@ class Filters:
             "status": "" if self.status == "person" else self.status,
             "agent": self.agent,
             "kind": self.kind,
-            "user_id": self.user,
+            "user_id": self.user_id,
             "since": now - timedelta(hours=SPANS[self.since][1]) if self.since else None,
             "model": self.model,
             "tag": [tag.strip() for tag in self.tag.split(",") if tag.strip()],
             "metadata": _metadata(self.metadata),
-            "min_cost": _cost(self.cost) if self.cost else None,
+            "min_cost": _cost(self.min_cost) if self.min_cost else None,
             "error": True if self.error == ANY_ERROR else self.error,
             "version": _version(self.version) if self.version else None,
         }

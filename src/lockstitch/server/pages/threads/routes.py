@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import Form, Query, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from lockstitch.model import Thread
 from lockstitch.server.auth import Caller, FormWriter, Reader
@@ -24,6 +24,7 @@ from lockstitch.server.pages.threads.reader import listed
 from lockstitch.server.problems import Problem
 from lockstitch.store import Store
 from lockstitch.store.reports.dashboard import Costs
+from lockstitch.store.saved_views import saved_views
 
 router = page_router()
 
@@ -36,10 +37,15 @@ _SHOWN: Final = 200
 
 
 @router.get("/", name="threads")
-async def threads(request: Request, caller: Reader, after: str = "") -> HTMLResponse:
+async def threads(request: Request, caller: Reader, after: str = "") -> Response:
     """Render the list; for htmx only its rows."""
     store = caller.store
     filters = filters_of(request)
+    views = [] if is_htmx_request(request) else await saved_views(store)
+    if not request.url.query:
+        for view in views:
+            if view.is_default:
+                return RedirectResponse(f"{base_path(request)}/{Filters.of_view(view).address()}", 303)
     result = await listed(store, filters, after=after)
     shown: dict[str, Any] = {
         "filters": filters,
@@ -65,6 +71,8 @@ async def threads(request: Request, caller: Reader, after: str = "") -> HTMLResp
         "kinds": KINDS,
         "spans": [(name, word) for name, (word, _) in SPANS.items()],
         "all_columns": COLUMNS.values(),
+        "current_view": next((view for view in views if Filters.of_view(view) == filters), None),
+        "views": [(view, Filters.of_view(view)) for view in views],
         "code": forms.agents_of(caller),
         "cost": await _costs.get((store.identity, store.project), lambda: Costs(store, all_projects=False).today()),
     }
