@@ -36,6 +36,10 @@ class Stuck(Scripted):
             yield part
 
 
+def is_short(text: str) -> bool:
+    return len(text) < 100
+
+
 def moody(request: ModelRequest) -> Any:
     return "4" if "2 + 2" in text_of(request.messages[-1]) else {"fail": "auth", "message": "No key."}
 

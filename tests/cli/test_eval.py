@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import quiz
 from tests.cli.calling import Call, begin
+from tests.cli.remote import ServerThread
 from tests.cli.test_invalid_arguments import check
 
 QUESTIONS = str(Path(__file__).with_name("questions.jsonl"))
@@ -150,3 +152,59 @@ def test_killed_eval_continues(ask: Call, url: str, tmp_path: Path) -> None:
     assert (result.json["passed"], result.json["went_on"], result.json["number"]) == (2, 1, 1)
     lines = asked_file.read_text().splitlines()
     assert [sum(word in line for line in lines) for word in ("2 + 2", "capital", "colour")] == [1, 2, 1]
+
+
+def test_datasets_and_evals_have_same_output_on_database_and_server(
+    call: Call, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    monkeypatch.setenv("LOCKSTITCH_APP", "tests.cli.quiz:app")
+    made = call("dataset", "create", "facts", "--file", QUESTIONS, "--description", "Facts", "--store", url)
+    assert made.out == "Created dataset facts with 3 cases.\n", made
+    run = ("eval", "facts", "--agent", "quiz", "--grader", "contains", "--name", "f", "--store", url)
+    first = call(*run, "--trials", "2")
+    assert "4 of 6 trials passed, score 0.667" in first.out, first
+    with ServerThread(url, quiz.app, work=False) as server:
+
+        def same(*arguments: str) -> str:
+            local = call(*arguments, "--store", url)
+            remote = call(*arguments, "--store", server.url)
+            assert (local.code, local.out, local.err) == (remote.code, remote.out, remote.err)
+            assert remote.out or remote.code == 3
+            return remote.out
+
+        def on_server(*arguments: str) -> str:
+            result = call(*arguments, "--store", server.url)
+            assert result.code == 0, result
+            return result.out
+
+        assert on_server("dataset", "put", "facts", "colour", "--expected", "grey") == (
+            "facts version 2: 0 added, 1 changed, 0 removed.\n"
+        )
+        assert call(*run, "--grader", "tests.cli.quiz:is_short", "--trials", "2").code == 0
+        listed = same("dataset", "list").splitlines()
+        assert listed[1].split()[:3] == ["facts", "3", "2"]
+        assert "facts version 1: 3 cases." in same("dataset", "show", "facts@1")
+        assert json.loads(same("dataset", "show", "facts", "--case", "colour", "--json"))["expected"] == "grey"
+        assert [line.split()[0] for line in same("dataset", "versions", "facts").splitlines()[1:]] == ["2", "1"]
+        exported = tmp_path / "facts.csv"
+        exported.write_text(same("dataset", "export", "facts", "--format", "csv"))
+        assert on_server("dataset", "upload", "facts", str(exported)) == "facts is unchanged, version 2.\n"
+        for arguments in (("dataset", "show", "x"), ("dataset", "remove", "facts", "x"), ("evals", "show", "f#9")):
+            assert same(*arguments, "--json") == ""
+        thread = json.loads(call("threads", "--limit", "1", "--json", "--store", url).out)[0]["id"]
+        assert "Added 1 case to runs, version 1." in on_server("dataset", "add", "runs", "--thread", thread)
+        assert "1 run was a case already." in on_server("dataset", "add", "runs", "--thread", thread)
+        assert json.loads(on_server("dataset", "edit", "runs", "--name", "r", "--rubric", "Short.", "--json"))["cases"]
+        assert on_server("dataset", "delete", "r", "--yes") == "Deleted dataset r.\n"
+
+        rows = same("evals", "list", "--dataset", "facts").splitlines()
+        assert [row.split()[0] for row in rows[1:]] == ["f#2", "f#1"]
+        shown = same("evals", "show", "f#1", "--failed")
+        assert "colour" in shown
+        assert "sum" not in shown
+        assert "score 0.667 (0.000 to 1.000), 67% of 6 trials passed" in shown
+        compared = same("evals", "compare", "f#1", "f")
+        assert compared.splitlines()[1].split() == ["colour", "0.000", "1.000", "+1.000"]
+        assert "f#2 against f#1: score +0.333" in compared
+        assert "1 better, 0 worse" in compared

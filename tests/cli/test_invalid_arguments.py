@@ -44,6 +44,18 @@ ARGUMENTS: dict[str, list[str]] = {
     "submit": [UNKNOWN, "call", "--result", "yes"],
     "token create": ["ci", "--scope", "ingest"],
     "token revoke": ["ci"],
+    "dataset show": [UNKNOWN],
+    "dataset versions": [UNKNOWN],
+    "dataset create": ["facts"],
+    "dataset edit": [UNKNOWN, "--name", "facts"],
+    "dataset upload": ["facts", str(Path(__file__).with_name("questions.jsonl"))],
+    "dataset add": ["facts", "--run", UNKNOWN],
+    "dataset put": ["facts", "sum", "--input", "2 + 2?"],
+    "dataset remove": [UNKNOWN, "sum"],
+    "dataset export": [UNKNOWN],
+    "dataset delete": [UNKNOWN, "--yes"],
+    "evals show": [UNKNOWN],
+    "evals compare": [UNKNOWN, "facts"],
     "eval": [str(Path(__file__).with_name("questions.jsonl")), "--agent", "ledger", "--grader", "exact", *APP],
     "prioritize": [str(Path(__file__).with_name("tasks.md")), "--outcome", "Open the shop"],
     "serve": ["--port", "0"],
@@ -65,6 +77,9 @@ MAKES_A_STORE = (
     "import",
     "serve",
     "token create",
+    "dataset create",
+    "dataset upload",
+    "dataset put",
 )
 
 
@@ -103,10 +118,7 @@ def test_command_rejects_invalid_url(call: Call, tmp_path: Path, name: list[str]
 @COMMANDS
 @pytest.mark.parametrize("scheme", ["sqlite", "file"])
 def test_command_fails_if_store_is_missing(call: Call, tmp_path: Path, name: list[str], scheme: str) -> None:
-    if name[0] in ("run", "chat", "start", "worker", "eval", "prioritize", "import", "serve") or name == [
-        "token",
-        "create",
-    ]:
+    if " ".join(name) in MAKES_A_STORE and name not in (["migrate"], ["adopt"]):
         return
     result = call(*on(name, f"{scheme}:///{tmp_path / 'none'}", tmp_path / "target.db"))
     if name == ["migrate"]:
@@ -149,7 +161,7 @@ def test_command_rejects_unknown_option(call: Call, name: list[str]) -> None:
 
 @COMMANDS
 def test_command_rejects_too_many_arguments(call: Call, name: list[str]) -> None:
-    if name[0] not in ("search", "retry", "cancel", "approve", "delete"):
+    if " ".join(name) not in ("search", "retry", "cancel", "approve", "delete", "dataset remove", "evals compare"):
         check(call(*typed(name), "one", "two", "three"), 2)
 
 

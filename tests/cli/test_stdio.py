@@ -62,6 +62,8 @@ def test_default_store_is_file_in_current_folder(call: Call, tmp_path: Path, mon
 def leaves() -> list[list[str]]:
     """Return every command as it is typed."""
     groups = {"stats": ("tokens",), "token": ("create", "list", "revoke"), "ingest": ("status", "retry")}
+    changes = ("create", "edit", "upload", "add", "put", "remove", "export", "delete")
+    groups |= {"dataset": ("list", "show", "versions", *changes), "evals": ("list", "show", "compare")}
     names = list(COMMANDS)
     return [
         typed for name in names for typed in ([[name, subcommand] for subcommand in groups.get(name, ())] or [[name]])

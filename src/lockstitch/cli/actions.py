@@ -13,6 +13,8 @@ from lockstitch.model import Json, Run, Thread
 from lockstitch.sync import SyncStore
 
 if TYPE_CHECKING:
+    from lockstitch.agents.evals.stored_datasets import Datasets
+    from lockstitch.agents.evals.stored_evals import Evals
     from lockstitch.engine.replies import PendingReply
     from lockstitch.store.reports.dashboard import Dashboard
 
@@ -100,6 +102,18 @@ class ThreadActions:
         from lockstitch.store.reports.dashboard import DashboardReader
 
         return DashboardReader(self._store.async_store, all_projects=all_projects, thread_id=thread_id)
+
+    def datasets(self) -> "Datasets":
+        """Return the datasets of the store. Their methods are for the portal of the store."""
+        from lockstitch.agents.evals.stored_datasets import Datasets
+
+        return Datasets(self._store.async_store)
+
+    def evals(self) -> "Evals":
+        """Return the evaluations of the store. Their methods are for the portal of the store."""
+        from lockstitch.agents.evals.stored_evals import Evals
+
+        return Evals(self._store.async_store)
 
     def reply_text(self, name: str) -> str:
         """Return the message after a reply without a resume."""

@@ -24,6 +24,8 @@ SECTIONS = {
         "fork": ("run", "Create a thread from a position of another thread."),
         "worker": ("worker", "Execute ready threads, many at once."),
         "eval": ("evals", "Run a dataset against an agent and grade its answers."),
+        "evals": ("evaluations", "List, show and compare evaluations."),
+        "dataset": ("datasets", "Create, change and export datasets; add runs to them."),
         "prioritize": ("prioritize", "Order tasks towards an outcome, in waves of parallel tasks."),
         "serve": ("serve", "Serve the pages, the JSON API and the endpoints for traces."),
         "mcp": ("mcp", "Serve the record to an MCP client on stdin and stdout."),

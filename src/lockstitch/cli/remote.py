@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast
 from uuid import UUID
 
 from lockstitch.agents import App, Event, Result, StoredAgent
+from lockstitch.agents.evals.stored_datasets import Datasets
+from lockstitch.agents.evals.stored_evals import Evals
 from lockstitch.cli.actions import AgentNotOnServer, Ref, SnapshotReader, ThreadActions
 from lockstitch.client import RunResult
 from lockstitch.client.remote_store import RemoteStore
@@ -92,6 +94,12 @@ class RemoteActions(ThreadActions):
 
     def dashboard(self, *, all_projects: bool, thread_id: UUID | None) -> SnapshotReader:
         return _RemoteSnapshots(self._remote, thread_id)
+
+    def datasets(self) -> Datasets:
+        return cast("Datasets", self._remote.client.datasets)
+
+    def evals(self) -> Evals:
+        return cast("Evals", self._remote.client.evals)
 
     def reply_text(self, name: str) -> str:
         return "Reply stored. The server continues the thread."

@@ -130,10 +130,30 @@ class Connection:
         *,
         parameters: Mapping[str, Any] | None = None,
         body: Json | None = None,
+        content: bytes | None = None,
         patient: bool = False,
     ) -> Any:
         """Send a request and return the JSON of the response. `patient` disables the read timeout, for whole runs."""
+        text = await self.read(method, path, parameters=parameters, body=body, content=content, patient=patient)
+        try:
+            return codec.loads(text)
+        except ValueError as exc:
+            raise StoreError(f"The answer of {self.url} is not JSON. Check that it is the URL of a server.") from exc
+
+    async def read(
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        body: Json | None = None,
+        content: bytes | None = None,
+        patient: bool = False,
+    ) -> bytes:
+        """Send a request with a JSON body or other content, and return the content of the response. See `ask`."""
         options: dict[str, Any] = {"params": _sent(parameters or {}) or None}
+        if content is not None:
+            options |= {"content": content, "headers": {"Content-Type": "text/plain"}}
         if body is not None:
             options |= {"content": codec.dumps(body), "headers": {"Content-Type": "application/json"}}
         if patient:
@@ -145,10 +165,7 @@ class Connection:
         self._reached = True
         if not answer.is_success:
             raise error_from_response(answer.status_code, answer.content, url=self.url, path=path)
-        try:
-            return codec.loads(answer.content)
-        except ValueError as exc:
-            raise StoreError(f"The answer of {self.url} is not JSON. Check that it is the URL of a server.") from exc
+        return answer.content
 
     async def follow(self, path: str, after: int, **parameters: Any) -> AsyncGenerator[StreamEvent]:
         """Yield the events of a thread after a position until it ends. Reconnect as often as needed.

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from lockstitch.client.connection import Connection, part, without_none
+from lockstitch.client.eval_methods import RemoteDatasets, RemoteEvals
 from lockstitch.client.models import (
     Difference,
     History,
@@ -31,6 +32,10 @@ class ReadMethods:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.datasets = RemoteDatasets(connection)
+        """The datasets of the project."""
+        self.evals = RemoteEvals(connection)
+        """The evaluations of the project."""
 
     # Threads
 

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from lockstitch.agents.evals.intervals import Interval, mean_interval, welch_interval
 from lockstitch.agents.evals.results import CaseSummary, Evaluation
 from lockstitch.errors import Refused
 from lockstitch.model import Json
+
+_SHOWN: Final = ("score", "score_interval", "passed", "trials", "cost", "latency_ms")
+"""Values of a case in a comparison."""
 
 
 class CaseDelta(NamedTuple):
@@ -47,8 +50,7 @@ class ComparedCase(NamedTuple):
         return {
             "case": self.case,
             "scores": [
-                None if case is None else {"score": case.score, "passed": case.passed, "trials": case.trials}
-                for case in self.summaries
+                None if case is None else {name: getattr(case, name) for name in _SHOWN} for case in self.summaries
             ],
             "deltas": [None if delta is None else delta.as_json() for delta in self.deltas],
         }

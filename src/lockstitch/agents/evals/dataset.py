@@ -26,17 +26,27 @@ def load(path: str | Path) -> list[Case]:
     the line of an error.
     """
     file = Path(path)
+    return cases(rows_of(file.name, read_file(file)), file.name)
+
+
+def read_file(path: str | Path) -> bytes:
+    """Return the content of a file. Raises `NotFound` if it does not exist, `Refused` if it cannot be read."""
     try:
-        text = file.read_bytes().decode("utf-8-sig")
+        return Path(path).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"File {path} not found.") from None
     except OSError as exc:
         raise Refused(f"{path} cannot be read: {exc.strerror or exc}.") from exc
+
+
+def rows_of(name: str, content: bytes) -> list[tuple[int, Json]]:
+    """Return the rows of a file with the numbers of their lines. The name ends in `.csv` if the file is CSV."""
+    try:
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         line = exc.object.count(b"\n", 0, exc.start) + 1
-        raise Refused(f"{file.name}, line {line}: the text is not valid UTF-8.") from exc
-    rows = _csv(file.name, text) if file.suffix.lower() == ".csv" else _jsonl(file.name, text)
-    return cases(rows, file.name)
+        raise Refused(f"{name}, line {line}: the text is not valid UTF-8.") from exc
+    return list(_csv(name, text) if name.lower().endswith(".csv") else _jsonl(name, text))
 
 
 def cases(rows: Iterable[tuple[int, Json]], name: str = "dataset") -> list[Case]:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-GRADERS: Final = ("exact", "contains", "json_schema", "judge")
+GRADERS: Final = ("exact", "contains", "json_schema", "judge", "rubric", "MODULE:FUNCTION")
+_JUDGES: Final = ("judge", "rubric")
 
 
 @app.command(
@@ -30,14 +31,16 @@ GRADERS: Final = ("exact", "contains", "json_schema", "judge")
     epilog=examples(
         "lockstitch eval questions.jsonl --agent helper --grader contains --app shop:app",
         "lockstitch eval cases.csv --agent helper --version 2 --grader exact --at-least 0.9",
-        "lockstitch eval open.jsonl --agent helper --grader judge --judge anthropic:claude-sonnet-5",
+        "lockstitch eval questions@3 --agent helper --grader rubric --judge anthropic:claude-sonnet-5 --trials 5",
     ),
 )
 def eval_(
     context: typer.Context,
     dataset: Annotated[
         str,
-        typer.Argument(metavar="DATASET", help="The cases: .jsonl or .csv.", show_default=False),
+        typer.Argument(
+            metavar="DATASET", help="A stored dataset, as NAME or NAME@VERSION, or a file.", show_default=False
+        ),
     ],
     agent: Annotated[str, typer.Option(metavar="NAME", help="The agent or team to evaluate.", show_default=False)],
     grader: Annotated[
@@ -49,13 +52,15 @@ def eval_(
     name: Annotated[
         str | None, typer.Option(metavar="N", help="Name for comparison. Default: agent and dataset.")
     ] = None,
+    trials: Annotated[int, typer.Option(min=1, metavar="N", help="Number of runs of each case.")] = 1,
     schema: Annotated[str | None, typer.Option(metavar="FILE", help="The JSON schema for cases without one.")] = None,
     judge: Annotated[
-        str | None, typer.Option(metavar="MODEL|AGENT", help="The judge. Default: the model of the agent.")
+        str | None,
+        typer.Option(metavar="MODEL|AGENT", help="The judge of judge and rubric. Default: the model of the agent."),
     ] = None,
     criteria: Annotated[str | None, typer.Option(metavar="TEXT", help="The criteria for the judge.")] = None,
     pass_at: Annotated[
-        float | None, typer.Option(metavar="SCORE", help="Minimum score of the judge for a pass. Default: 0.5.")
+        float | None, typer.Option(metavar="SCORE", help="Minimum score of judge and rubric for a pass.")
     ] = None,
     at_least: Annotated[
         float | None, typer.Option(min=0, max=1, metavar="SCORE", help="Exit code 1 if the mean score is below this.")
@@ -67,40 +72,44 @@ def eval_(
 ) -> None:
     """Run a dataset against an agent and grade its answers.
 
-    Every case is a run in its own thread. If an evaluation was interrupted or killed, the same command continues it. A
-    finished evaluation is compared with the next one. Exit code 6: some runs did not complete. Exit code 1: none did.
+    Every trial of a case is a run in its own thread. If an evaluation was interrupted or killed, the same command
+    continues it. A finished evaluation is compared with the next one. Exit code 6: some runs did not complete. Exit
+    code 1: none did.
     """
-    from lockstitch.agents.evals import dataset as datasets
+    from lockstitch.agents.evals.dataset import read_file
     from lockstitch.agents.evals.runner import check_name, evaluate
+    from lockstitch.agents.evals.stored_cases import is_file
 
     session = session_of(context)
     code = session.app()
     chosen = code.agent(agent)
-    cases = datasets.load(dataset)
-    wanted = check_name(name if name is not None else f"{agent}-{Path(dataset).stem}")
+    if name is not None:
+        check_name(name)
+    if is_file(dataset):
+        # A missing file is an error before a store is created.
+        read_file(dataset)
     graders = _graders(grader, code, chosen, schema, {"judge": judge, "criteria": criteria, "pass_at": pass_at})
-    options: dict[str, Any] = {"name": wanted, "version": version, "concurrency": concurrency}
-    with open_for_app(session, code, create=True) as store, terminable(), CaseProgress(len(cases)) as progress:
+    options: dict[str, Any] = {"name": name, "version": version, "trials": trials, "concurrency": concurrency}
+    with open_for_app(session, code, create=True) as store, terminable(), CaseProgress() as progress:
 
         async def work(listener: Any) -> "Evaluation":
             try:
                 return await evaluate(
                     chosen,
-                    cases,
+                    dataset,
                     store=store.async_store,
                     graders=graders,
-                    dataset_name=Path(dataset).name,
-                    progress=lambda outcome, done, _: listener((outcome, done)),
+                    progress=lambda outcome, done, total: listener((outcome, done, total)),
                     **options,
                 )
             finally:
                 for grader in graders:
                     await grader.close()
 
-        under_way: PortalTask[tuple[CaseOutcome, int], Evaluation] = store.portal.begin(work)
+        under_way: PortalTask[tuple[CaseOutcome, int, int], Evaluation] = store.portal.begin(work)
         try:
-            for outcome, done in under_way:
-                progress.update(outcome, done)
+            for step in under_way:
+                progress.update(*step)
             evaluation = under_way.result()
         except KeyboardInterrupt as exc:
             raise Interrupted("Interrupted. Run the same command to continue.") from exc
@@ -116,7 +125,7 @@ def eval_(
 
 def _exit(evaluation: "Evaluation", at_least: float | None) -> None:
     totals = evaluation.totals
-    if (at_least is not None and totals.score < at_least) or totals.incomplete == totals.cases:
+    if (at_least is not None and totals.score < at_least) or totals.incomplete == totals.trials:
         raise typer.Exit(ExitCode.FAILED)
     if totals.incomplete:
         raise typer.Exit(ExitCode.PARTLY)
@@ -126,22 +135,29 @@ def _graders(
     names: Sequence[str], code: "App", agent: "Agent", schema: str | None, judging: dict[str, Any]
 ) -> "list[Grader]":
     """Return the named graders with their options. Raises `Refused` for options of a grader that is not named."""
+    from lockstitch.agents.evals.functions import FunctionGrader, load_function
     from lockstitch.agents.evals.graders import grader
 
     values = {key: value for key, value in judging.items() if value is not None}
-    if values and "judge" not in names:
-        raise Refused(f"--{next(iter(values)).replace('_', '-')} is for --grader judge.")
+    if values and not set(names) & set(_JUDGES if "criteria" not in values else ("judge",)):
+        wanted = "judge" if "criteria" in values else "judge or --grader rubric"
+        raise Refused(f"--{next(iter(values)).replace('_', '-')} is for --grader {wanted}.")
     if schema is not None and "json_schema" not in names:
         raise Refused("--schema is for --grader json_schema.")
     graders: list[Grader] = []
     for name in names:
+        if ":" in name:
+            graders.append(FunctionGrader(load_function(name)))
+            continue
         parameters: dict[str, Any] = {}
-        if name == "judge":
+        if name in _JUDGES:
             judge = values.get("judge") or agent.model
             if isinstance(judge, str) and judge not in code.agents and ":" not in judge:
                 known = ", ".join(sorted(code.agents))
                 raise Refused(f"--judge {judge!r} is not a model (anthropic:…) and not an agent. Agents: {known}.")
             parameters = {**values, "judge": code.agents.get(judge, judge) if isinstance(judge, str) else judge}
+            if name == "rubric":
+                parameters.pop("criteria", None)
         elif name == "json_schema" and schema is not None:
             parameters = {"schema": _schema(schema)}
         graders.append(grader(name, **parameters))

@@ -48,8 +48,9 @@ def show(out: Output, evaluation: "Evaluation", at_least: float | None, *, every
 def _row(case_outcome: "CaseOutcome", changed: str) -> list[str | Text]:
     word, style = ("yes", "green") if case_outcome.passed else ("no", "red")
     mark = Text(f"{word}, {changed}" if changed else word, style=style)
+    case = one_line(case_outcome.case)
     return [
-        one_line(case_outcome.case),
+        case if case_outcome.trial == 1 else f"{case} ({case_outcome.trial})",
         mark,
         _score(case_outcome.score),
         duration(case_outcome.latency_ms),
@@ -64,16 +65,19 @@ def _sum_up(out: Output, evaluation: "Evaluation") -> None:
         f"{one_line(evaluation.name)} #{evaluation.number}: {one_line(evaluation.agent)} version {evaluation.version}"
     )
     out.line(f"{title}, graded by {', '.join(evaluation.graders)}", style="bold")
-    text = f"{totals.passed:,} of {plural(totals.cases, 'case')} passed, score {_score(totals.score)}"
+    noun = "case" if evaluation.trials == 1 else "trial"
+    text = f"{totals.passed:,} of {plural(totals.trials, noun)} passed, score {_score(totals.score)}"
+    if totals.score_interval is not None:
+        text += " ({:.3f} to {:.3f})".format(*totals.score_interval)
     if totals.latency_ms is not None:
-        text += f", {duration(totals.latency_ms)} a case"
+        text += f", {duration(totals.latency_ms)} a {noun}"
     if totals.cost is not None:
         text += f", {cost(totals.cost)}"
     if totals.grading_cost is not None:
         text += f" and {cost(totals.grading_cost)} for grading"
     out.line(f"{text}.")
     if totals.incomplete:
-        out.line(f"The runs of {plural(totals.incomplete, 'case')} did not complete.", style="red")
+        out.line(f"The runs of {plural(totals.incomplete, noun)} did not complete.", style="red")
     if evaluation.resumed_cases:
         out.line(f"{plural(evaluation.resumed_cases, 'case')} finished before the interruption.", style="dim")
 
@@ -91,7 +95,9 @@ def _compare(out: Output, evaluation: "Evaluation", fixed: list[str], broken: li
         who += f", graded by {', '.join(before.graders)}"
     if before.dataset != evaluation.dataset:
         who += f", {one_line(before.dataset)}"
-    out.line(f"Before (#{before.number}, {who}): {then.passed:,} of {then.cases:,}, {_score(then.score)}; {by}.", style)
+    out.line(
+        f"Before (#{before.number}, {who}): {then.passed:,} of {then.trials:,}, {_score(then.score)}; {by}.", style
+    )
     for word, cases in (("Now pass", fixed), ("No longer pass", broken)):
         if cases:
             suffix = f" and {len(cases) - _NAMED:,} more" if len(cases) > _NAMED else ""
@@ -105,7 +111,7 @@ def _score(score: float) -> str:
 class CaseProgress:
     """A progress bar on stderr, only on a terminal."""
 
-    def __init__(self, cases: int) -> None:
+    def __init__(self) -> None:
         # Imported here because loading rich.progress is slow and only this class needs it.
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -113,7 +119,7 @@ class CaseProgress:
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("asking", total=cases)
+        self._task = self._bar.add_task("asking", total=None)
         self._failed = 0
 
     def __enter__(self) -> "CaseProgress":
@@ -123,10 +129,10 @@ class CaseProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def update(self, outcome: "CaseOutcome", done: int) -> None:
+    def update(self, outcome: "CaseOutcome", done: int, total: int) -> None:
         self._failed += not outcome.passed
         text = f"asking, {self._failed} did not pass" if self._failed else "asking"
-        self._bar.update(self._task, completed=done, description=text)
+        self._bar.update(self._task, completed=done, total=total, description=text)
 
 
 if TYPE_CHECKING:

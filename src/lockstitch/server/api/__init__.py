@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from lockstitch.server.api import (
     admin,
     annotation,
+    evals,
     events,
     messages,
     records,
@@ -33,6 +34,7 @@ def routers() -> tuple[APIRouter, ...]:
         search.statistics_router,
         records.router,
         *annotation.routers(),
+        *evals.routers(),
         search.sql_router,
         admin.router,
         three_table.router,

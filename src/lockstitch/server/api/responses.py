@@ -132,6 +132,111 @@ class Deleted(ResponseModel):
     deleted: int
 
 
+Dataset = response_model(side_records.Dataset, cases=int)
+DatasetCase = response_model(
+    side_records.Example,
+    "DatasetCase",
+    without=frozenset({"project"}),
+    case=str,
+    input=str | list[Json],
+    expected=Any,
+    rubric=Any,
+)
+Datasets = _object("Datasets", datasets=list[Dataset], next=str | None)
+
+
+class DeletedDataset(ResponseModel):
+    id: UUID
+    name: str
+
+
+DatasetCases = _object("DatasetCases", version=int, cases=list[DatasetCase], next=str | None)
+DatasetVersion = response_model(side_records.DatasetVersion)
+DatasetVersions = _object("DatasetVersions", versions=list[DatasetVersion], next=int | None)
+DatasetChange = _object(
+    "DatasetChange", dataset=str, dataset_id=UUID, version=int, added=int, replaced=int, removed=int
+)
+AddedCases = _object(
+    "AddedCases",
+    dataset=str,
+    dataset_id=UUID,
+    version=int,
+    added=list[UUID],
+    known=list[UUID],
+    skipped=list[Json],
+)
+Experiment = response_model(side_records.Experiment)
+Experiments = _object("Experiments", experiments=list[Experiment])
+
+
+class Eval(ResponseModel):
+    """An evaluation with its totals. Intervals are those of 95 % confidence."""
+
+    id: UUID
+    name: str
+    number: int
+    agent: str
+    version: int
+    graders: list[str]
+    dataset: str
+    dataset_id: UUID | None
+    dataset_version: int | None
+    status: str
+    created_at: datetime
+    cases: int
+    trials_per_case: int
+    trials_done: int
+    trials_total: int
+    score: float | None
+    score_interval: list[float] | None
+    pass_rate: float | None
+    pass_interval: list[float] | None
+    cost: float | None
+    grading_cost: float | None
+    latency_ms: int | None
+
+
+class EvalCase(ResponseModel):
+    """The trials of a case. Intervals are those of 95 % confidence."""
+
+    case: str
+    trials: int
+    passed: int
+    score: float
+    score_interval: list[float] | None
+    pass_interval: list[float] | None
+    cost: float | None
+    latency_ms: float | None
+    outcomes: list[Json]
+
+
+class EvalDifference(ResponseModel):
+    """The difference of an evaluation from the baseline, over the cases that both have."""
+
+    id: UUID
+    shared: int
+    score: float | None
+    interval: list[float] | None
+    certain: bool
+    better: list[str]
+    worse: list[str]
+
+
+class ComparedCase(ResponseModel):
+    """A case in all compared evaluations."""
+
+    case: str
+    scores: list[Json | None]
+    deltas: list[Json | None]
+
+
+Evals = _object("Evals", evals=list[Eval], next=str | None)
+EvalCases = _object("EvalCases", cases=list[EvalCase], next=int | None)
+EvalComparison = _object(
+    "EvalComparison", evals=list[Json], differences=list[EvalDifference], cases=list[ComparedCase], next=int | None
+)
+
+
 class History(ResponseModel):
     turns: list[Json]
     more: bool

@@ -1,0 +1,66 @@
+"""Evaluations: their totals, cases and comparison. The work is done by `lockstitch.agents.evals.stored_evals`."""
+
+from typing import Annotated, Literal
+
+from fastapi import Path, Query
+
+from lockstitch.agents.evals.stored_evals import MAX_COMPARED, Evals
+from lockstitch.server.api import responses
+from lockstitch.server.api.schemas import ExactJSON, Limit, TextParam
+from lockstitch.server.auth import Caller, Reader
+from lockstitch.server.routing import LazyRouter
+
+router = LazyRouter(prefix="/api/evals", tags=["evals"], default_response_class=ExactJSON)
+
+Ref = Annotated[
+    TextParam, Path(max_length=300, description="Id of an evaluation, `name#number`, or a name: the last one.")
+]
+Filter = Annotated[TextParam | None, Query(max_length=300)]
+Cursor = Annotated[int | None, Query(ge=0, description="`next` of the previous page.")]
+
+
+def evals_of(caller: Caller) -> Evals:
+    """Return the evaluations of the caller's project."""
+    return Evals(caller.store)
+
+
+@router.get("", response_model=responses.Evals)
+async def evals(
+    caller: Reader,
+    name: Filter = None,
+    dataset: Filter = None,
+    agent: Filter = None,
+    status: Literal["running", "completed"] | None = None,
+    limit: Limit = 50,
+    after: Filter = None,
+) -> ExactJSON:
+    """List the evaluations of the project with their totals, newest first."""
+    found = await evals_of(caller).list(
+        name=name, dataset=dataset, agent=agent, status=status, limit=limit, after=after
+    )
+    return ExactJSON(found)
+
+
+# Before the route of one evaluation, which would match its path.
+@router.get("/compare", response_model=responses.EvalComparison)
+async def compare(
+    caller: Reader,
+    id: Annotated[list[TextParam], Query(min_length=2, max_length=MAX_COMPARED)],
+    changed: bool = False,
+    limit: Limit = 1000,
+    after: Cursor = None,
+) -> ExactJSON:
+    """Compare evaluations case by case. The first one is the baseline."""
+    return ExactJSON(await evals_of(caller).compare(id, changed=changed, limit=limit, after=after))
+
+
+@router.get("/{ref}", response_model=responses.Eval)
+async def read(caller: Reader, ref: Ref) -> ExactJSON:
+    """Return an evaluation with its totals. While it runs, they are those of the trials that are done."""
+    return ExactJSON(await evals_of(caller).get(ref))
+
+
+@router.get("/{ref}/cases", response_model=responses.EvalCases)
+async def cases(caller: Reader, ref: Ref, failed: bool = False, limit: Limit = 50, after: Cursor = None) -> ExactJSON:
+    """List the cases of an evaluation with their trials, in the order of the dataset."""
+    return ExactJSON(await evals_of(caller).cases(ref, failed=failed, limit=limit, after=after))
