@@ -130,6 +130,18 @@ async def test_threads_that_need_a_person_are_first(store: Store, page: Page):
         await page.get_by_role("button", name="Delete view Long contexts").click()
         await page.wait_for_url(f"{url}/?status=")
 
+        # Actions on selected threads.
+        await page.goto(f"{url}/?status=failed&columns=agent,at")
+        await page.keyboard.press("j")
+        await page.keyboard.press("x")
+        await expect(page.locator("#bulk output")).to_have_text("1 selected")
+        await page.get_by_label("Select all shown threads").check()
+        await look(page, "threads-selected")
+        await page.get_by_label("Dataset").fill("failures")
+        await page.get_by_role("button", name="Add to dataset").click()
+        await expect(page.locator("#toasts")).to_contain_text("Added 2 cases to failures, version 1.")
+        await expect(page).to_have_url(f"{url}/?status=failed&columns=agent,at")
+
         # Retry in the row.
         await page.goto(f"{url}/?status=failed")
         await page.keyboard.press("j")
@@ -144,6 +156,20 @@ async def test_threads_that_need_a_person_are_first(store: Store, page: Page):
         await expect(page.locator("#needs")).to_be_focused()
         await page.keyboard.press("n")
         await expect(page.get_by_role("heading", level=1)).to_have_text("Refund for order 10482, charged twice")
+
+        # Threads that refuse an action do not stop it.
+        await page.goto(f"{url}/?status=person")
+        await page.get_by_label("Select all shown threads").check()
+        await page.get_by_role("button", name="Approve calls").click()
+        await expect(page.locator("#toasts")).to_contain_text(
+            "Approved the calls of 1 thread. 1 unchanged. lease: no call"
+        )
+        await page.goto(f"{url}/?q=Norrland")
+        await page.get_by_label("Select all shown threads").check()
+        await page.get_by_role("button", name="Delete…").click()
+        await look(page)
+        await page.get_by_role("button", name="Delete 1 thread").click()
+        await expect(page.locator("#toasts")).to_contain_text("Deleted 1 thread.")
 
 
 async def test_list_shows_the_answer_when_a_memory_call_follows(store: Store):

@@ -8,10 +8,18 @@ from lockstitch.server.pages.sql import routes as sql
 from lockstitch.server.pages.stats import routes as stats
 from lockstitch.server.pages.thread import actions
 from lockstitch.server.pages.thread import routes as thread
+from lockstitch.server.pages.threads import bulk, views
 from lockstitch.server.pages.threads import routes as threads
-from lockstitch.server.pages.threads import views
 
 
 def routers() -> tuple[APIRouter, ...]:
-    of_threads = (threads.router, views.router, thread.router, actions.router, *run.routers(), feedback.router)
+    of_threads = (
+        threads.router,
+        bulk.router,
+        views.router,
+        thread.router,
+        actions.router,
+        *run.routers(),
+        feedback.router,
+    )
     return (navbar.router, *of_threads, stats.router, sql.router, workers.router, login.router)

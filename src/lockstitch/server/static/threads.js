@@ -19,7 +19,7 @@ function stop(row) {
   for (const other of document.querySelectorAll('tr[data-row][tabindex="0"]')) if (other !== row) other.tabIndex = -1;
   if (row) row.tabIndex = 0;
 }
-function tidy() { if (!document.querySelector('tr[data-row][tabindex="0"]')) stop(rows()[0]); }
+function tidy() { selected(); if (!document.querySelector('tr[data-row][tabindex="0"]')) stop(rows()[0]); }
 function go(row) { if (!row) return false; stop(row); row.focus(); row.scrollIntoView({ block: "nearest" }); }
 function move(step) {
   const all = rows(), at = all.indexOf(here());
@@ -77,6 +77,23 @@ keys.on("Enter", (event) => { const row = here(); if (!row || event.target !== r
 keys.on("a", () => { const act = here()?.querySelector("[data-act]"); if (!act) return false; act.click(); }, "action of the row", { group: "Threads" });
 keys.on("c", () => { const sheet = document.getElementById("begin"); if (!sheet) return false; sheet.showModal(); }, "new thread", { group: "Threads" });
 
+// Selection
+const boxes = () => [...document.querySelectorAll("tr[data-row] .select")];
+const form = document.getElementById("bulk");
+function selected() {
+  const all = boxes(), chosen = all.filter((box) => box.checked);
+  const top = document.getElementById("select-all");
+  if (top) { top.hidden = !all.length; top.checked = chosen.length > 0 && chosen.length === all.length; top.indeterminate = chosen.length > 0 && !top.checked; }
+  if (form) form.querySelector("output").textContent = `${chosen.length} selected`;
+}
+addEventListener("change", (event) => {
+  if (event.target.id === "select-all") for (const box of boxes()) box.checked = event.target.checked;
+  if (event.target.matches?.(".select, #select-all")) selected();
+});
+form?.addEventListener("reset", () => setTimeout(selected));
+form?.addEventListener("submit", () => { form.elements.query.value = document.getElementById("rows").dataset.query; });
+keys.on("x", () => { const box = here()?.querySelector(".select"); if (!box) return false; box.click(); }, "select the row", { group: "Threads" });
+
 function prepare() {
   window.htmx?.process(document.getElementById("rows"));
   tidy();
@@ -131,6 +148,8 @@ async function refresh(id) {
   // Keep an expanded row expanded and keep the focus in it.
   if (row.getAttribute("aria-expanded") === "true") { fresh.setAttribute("aria-expanded", "true"); fresh.querySelector("button.twig")?.setAttribute("aria-expanded", "true"); fresh.classList.toggle("open", level(row) === 1); }
   fresh.tabIndex = row.tabIndex;
+  const [box, before] = [fresh, row].map((one) => one.querySelector(".select"));
+  if (box && before) box.checked = before.checked;
   const path = focused && inner ? [...row.querySelectorAll("a, button")].indexOf(document.activeElement) : -1;
   row.replaceWith(fresh);
   window.htmx?.process(fresh);
