@@ -42,6 +42,7 @@ from lockstitch.model.side_records import (
     MirroredModelCall,
     PastExample,
     SavedView,
+    Schedule,
     ShareLink,
     TeamMember,
     Token,
@@ -55,7 +56,7 @@ GROUPS: Final[dict[str, tuple[type[Record], ...]]] = {
     "Threads and their log": (Thread, Run, Stitch, Delivery, LiveDelta, Blob, BlobUse, Archive, File),
     "Agents": (Agent, AgentVersion, TeamMember, Memory, Knowledge, Eval, Feedback),
     "Evaluation": (Dataset, Example, PastExample, DatasetVersion, ExampleFile, Experiment),
-    "Execution": (Worker, Limit, WebhookEvent),
+    "Execution": (Worker, Schedule, Limit, WebhookEvent),
     "Traces of other systems": (IngestBody, MirroredModelCall),
     "Access and statistics": (Token, ShareLink, SavedView, Audit, DailyMetric),
 }

@@ -94,10 +94,11 @@ class FileInput:
 FILES: Final = (
     FileInput(
         "tables",
-        "`SyncTable`, `SyncAgents` and `SyncStatistics`: records and statistics without await.",
+        "`SyncTable`, `SyncAgents`, `SyncSchedules` and `SyncStatistics`: records and statistics without await.",
         [
             ClassInput("SyncTable", ["lockstitch.store.tables:RecordTable"], "_table"),
             ClassInput("SyncAgents", ["lockstitch.store.tables:Agents"], "_agents", skip=["registered"]),
+            ClassInput("SyncSchedules", ["lockstitch.store.schedules:Schedules"], "_schedules"),
             ClassInput("SyncStatistics", ["lockstitch.store.reports.statistics:Statistics"], "_statistics"),
         ],
     ),
@@ -159,6 +160,7 @@ TYPES: Final = {
     "lockstitch.engine.events:EventStream": "collections.abc:Generator",
     "lockstitch.store:Store": "lockstitch.sync.store:SyncStore",
     "lockstitch.store.reports.statistics:Statistics": "lockstitch.sync.tables:SyncStatistics",
+    "lockstitch.store.schedules:Schedules": "lockstitch.sync.tables:SyncSchedules",
     "lockstitch.store.tables:Agents": "lockstitch.sync.tables:SyncAgents",
     "lockstitch.store.tables:RecordTable": "lockstitch.sync.tables:SyncTable",
     # These are the same in both APIs. The loop of the store calls the async methods of agents and graders.

@@ -96,11 +96,43 @@ class Receipt(NamedTuple):
     """Id of the stored delivery. For a duplicate, the id of the first one."""
 
 
+CHANGED_SINCE: Final = (
+    "Another writer has changed or deleted this record. Nothing was written. Read it again and retry."
+)
+"""Message of the `Conflict` of a `RecordChange`."""
+
+
+class RecordChange(NamedTuple):
+    """Changed fields of one stored record, on condition that other fields are as the writer saw them.
+
+    Fields that are not named keep their values, also those that another writer has changed since. If the record does
+    not exist, or a value is another one, the commit raises `Conflict`.
+    """
+
+    kind: type[Record]
+    """Class of the record."""
+    key: Sequence[Any]
+    """Values of its primary key."""
+    seen: Fields
+    """Values to compare, by field."""
+    fields: Fields
+    """Changed fields. At least one."""
+
+    @property
+    def find(self) -> "Find[Any]":
+        """The selection of the record, if it is as the writer saw it."""
+        values = {**dict(zip(self.kind.primary_key, self.key, strict=True)), **self.seen}
+        return Find(
+            self.kind,
+            [Where(name, "is null") if value is None else Where(name, "=", value) for name, value in values.items()],
+        )
+
+
 class Commit(NamedTuple):
     """One transaction.
 
     The backend applies `superseded`, `deleted_threads` and `new_threads`, then `steps` and `webhook_events`, then
-    `deleted_records`, `new_records`, `default_records` and `records`.
+    `deleted_records`, `changed_records`, `new_records`, `default_records` and `records`.
 
     All writers use the same order of steps: descendants before ancestors, then by id. Thus two commits cannot deadlock.
     The caller must sort the steps.
@@ -124,6 +156,8 @@ class Commit(NamedTuple):
     """Records of an application. A record is not written if one with the same key exists."""
     deleted_records: "Sequence[Find[Any]]" = ()
     """Selections of records of an application to delete."""
+    changed_records: Sequence[RecordChange] = ()
+    """Changes of single fields of records. Raises `Conflict` if a record is not as the writer saw it."""
     deleted_threads: Sequence[UUID] = ()
     """Threads to delete as by `delete`, with everything that belongs to them. Raises `ThreadBusy` if one is held."""
     superseded: Sequence[ThreadChange] = ()
@@ -137,7 +171,8 @@ class Commit(NamedTuple):
     @property
     def is_record_only(self) -> bool:
         """True if the commit contains no records of an application and deletes nothing."""
-        records = self.records or self.new_records or self.default_records or self.deleted_records
+        records = self.records or self.new_records or self.default_records
+        records = records or self.deleted_records or self.changed_records
         return not records and not self.deleted_threads and not self.superseded
 
 

@@ -19,6 +19,7 @@ SECTIONS = {
         "start": ("run", "Create threads with a goal and print their ids."),
         "resume": ("run", "Resume an interrupted thread, or a thread that has its reply."),
         "retry": ("run", "Retry failed or cancelled runs, each as a new run with its context."),
+        "schedule": ("schedule", "Start threads by a cron expression or at an interval."),
         "cancel": ("run", "Cancel the open run of threads, also in another process."),
         "regenerate": ("run", "Answer the last turn again, in a fork that takes the thread's key."),
         "fork": ("run", "Create a thread from a position of another thread."),

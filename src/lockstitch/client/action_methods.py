@@ -12,13 +12,14 @@ from lockstitch.client.models import (
     RunResult,
     StreamEvent,
 )
-from lockstitch.client.read_methods import ReadMethods, Ref, name_of, thread_path
+from lockstitch.client.read_methods import Ref, name_of, thread_path
+from lockstitch.client.schedule_methods import ScheduleMethods
 from lockstitch.errors import NotFound
 from lockstitch.model import Feedback, Json, SavedView, Thread
 from lockstitch.model.figures import ThreadSort
 
 
-class ActionMethods(ReadMethods):
+class ActionMethods(ScheduleMethods):
     """The write operations of `Client`."""
 
     async def start(

@@ -5,7 +5,7 @@ server. Methods that the HTTP API does not have raise `Refused`.
 """
 
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import EllipsisType, TracebackType
 from typing import Any, Final, Literal, Self, TypeVar, Unpack
 from uuid import UUID
@@ -15,7 +15,7 @@ from lockstitch.client.connection import Connection
 from lockstitch.client.models import Matches
 from lockstitch.client.read_methods import Ref, error_parameter, metadata_parameter, name_of
 from lockstitch.errors import NotFound, Refused
-from lockstitch.model import AgentVersion, Json, Message, Run, Stitch, Thread, Token, Worker, parse_time
+from lockstitch.model import AgentVersion, Json, Message, Run, Schedule, Stitch, Thread, Token, Worker, parse_time
 from lockstitch.model.figures import ThreadSort
 from lockstitch.model.scores import Score
 from lockstitch.model.statistics import Group, LatencyRow, UsageRow
@@ -29,6 +29,7 @@ from lockstitch.store.reports.diff import Change, Difference, Pair, Step
 from lockstitch.store.reports.statistics import RunFilter, UsageTable
 from lockstitch.store.reports.trace import Node as TraceNode
 from lockstitch.store.reports.traces import LINES, Trace
+from lockstitch.store.schedules import whole_seconds
 
 T = TypeVar("T")
 
@@ -76,6 +77,7 @@ class RemoteStore:
         self.statistics = RemoteStatistics(self.client)
         self.agents = RemoteAgents(self.client)
         self.tokens = RemoteTokens(self.client)
+        self.schedules = RemoteSchedules(self.client)
         self.audits = RemoteAudits()
         self.ingest_queue = RemoteIngestQueue(self.client)
         self.execution = RemoteExecution(self.client)
@@ -549,6 +551,32 @@ class RemoteTokens:
 
     async def revoke(self, name: str) -> Token:
         return Token.from_json(await self._client.revoke_token(name))
+
+
+class RemoteSchedules:
+    """The schedules of a project on a server."""
+
+    def __init__(self, client: ActionMethods) -> None:
+        self._client = client
+        self.get = client.schedule
+        self.pause = client.pause_schedule
+        self.resume = client.resume_schedule
+        self.run_now = client.run_schedule
+        self.remove = client.remove_schedule
+
+    async def add(self, agent: str, goal: str, *, every: timedelta | float | None = None, **fields: Any) -> Schedule:
+        return await self._client.add_schedule(agent, goal, interval_seconds=whole_seconds(every), **fields)
+
+    async def all(self, *, agent: str | None = None, limit: int | None = None, after: str = "") -> list[Schedule]:
+        schedules: list[Schedule] = []
+        while limit is None or len(schedules) < limit:
+            wanted = _PAGE if limit is None else min(limit - len(schedules), _PAGE)
+            page = await self._client.schedules(agent=agent, limit=wanted, after=after)
+            schedules += page
+            if len(page) < wanted:
+                break
+            after = page[-1].name
+        return schedules
 
 
 class RemoteIngestQueue:

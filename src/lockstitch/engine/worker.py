@@ -3,7 +3,8 @@
 The loop wakes up when the store reports work, when a place becomes free, and when a timer is due. It also polls slowly,
 because notifications may be lost. A claim locks rows and waits for the disk even if it finds nothing. So if no work was
 reported and the last claim left none, the loop first asks whether a thread is ready. Every few seconds it releases the
-threads of dead workers. Those threads are suspects. `engine/claims.py` explains how a worker claims them.
+threads of dead workers. Those threads are suspects. `engine/claims.py` explains how a worker claims them. The worker
+also starts the threads of schedules.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from lockstitch.engine.events import LiveTextWriter, delete_stale_deltas
 from lockstitch.engine.executor import Executor
 from lockstitch.engine.host import WorkerHost
 from lockstitch.engine.result import Result
+from lockstitch.engine.scheduler import Scheduler
 from lockstitch.errors import Conflict, LockstitchError, StoreError, ThreadDeleted
 from lockstitch.model import RetryWait, Thread
 from lockstitch.store import Store
@@ -147,7 +149,11 @@ class WorkerLoop:
         After `stop`, held threads are released at their next commit. After a cancellation, they are released at once.
         """
         await self._register()
-        background = [asyncio.create_task(self._watch_store()), asyncio.create_task(self._maintenance())]
+        scheduler = Scheduler(self._store, all_projects=self._all_projects)
+        # First, so that a worker that ends when it is idle executes the threads of due ticks.
+        seconds = await scheduler.tick()
+        duties = (self._watch_store(), self._maintenance(), scheduler.run(seconds))
+        background = [asyncio.create_task(duty) for duty in duties]
         try:
             while not self._stopping:
                 await self._pause_after_claim()

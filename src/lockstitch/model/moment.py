@@ -1,4 +1,4 @@
-"""`moment`, `later`: times that people type, as a duration or as a date."""
+"""`moment`, `later`, `duration`: times that people type, as a duration or as a date."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -22,6 +22,17 @@ def moment(text: str, now: datetime, name: str) -> datetime:
 def later(text: str, now: datetime, name: str) -> datetime:
     """Parse a point in time like `moment`, but count a duration forward from `now`."""
     return _moment(text, now, name, 1)
+
+
+def duration(text: str, name: str) -> timedelta:
+    """Parse a duration. Raises `Refused` if `text` is none. `name` names the value in that error."""
+    match = _DURATION.fullmatch(text.strip())
+    try:
+        if match:
+            return timedelta(**{_UNITS[match[2]]: float(match[1])})
+    except OverflowError:
+        pass
+    raise Refused(f"{name} {text!r} is not a duration. Use for example 90s, 15m, 12h, 7d or 2w.")
 
 
 def _moment(text: str, now: datetime, name: str, sign: int) -> datetime:

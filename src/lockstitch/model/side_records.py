@@ -706,6 +706,66 @@ class WebhookEvent(Record):
     """Time of the event."""
 
 
+class Schedule(Record):
+    """A plan that starts a thread at each tick of a cron expression or of an interval. `model/ticks.py` has the rules.
+
+    A worker moves `next_tick` forward in the transaction that starts the thread, if it is as the worker read it. So a
+    tick starts one thread, however many workers there are.
+    """
+
+    table: ClassVar[str] = "schedules"
+    primary_key: ClassVar[tuple[str, ...]] = ("project", "name")
+
+    id: UUID = Field(default_factory=new_id)
+    """Id of the schedule, a UUIDv7. The ids of its threads are derived from it."""
+    project: Name = "default"
+    """Project of the schedule and of its threads."""
+    name: Name
+    """Name, unique within its project."""
+    agent: Name
+    """Name of the agent that executes the threads."""
+    goal: Annotated[Text, Field(min_length=1)]
+    """Task of each thread, in words."""
+    cron: Text | None = None
+    """Cron expression with five fields. None: `interval_seconds` is set."""
+    interval_seconds: Annotated[int, Field(ge=1, le=10**10)] | None = None
+    """Seconds between two ticks. The first tick is one interval after the creation of the schedule."""
+    time_zone: Name = "UTC"
+    """Name of the IANA time zone of the cron expression, for example `Europe/Berlin`."""
+    missed: Literal["once", "skip", "all"] = "once"
+    """Ticks that passed while no worker ran: start one thread for all of them (`once`), none (`skip`), or one each."""
+    paused: bool = False
+    """True if no tick starts a thread."""
+    next_tick: Time | None = None
+    """Time of the next tick. None if the schedule is paused."""
+    last_tick: Time | None = None
+    """Time of the last tick that started a thread."""
+    last_thread_id: UUID | None = None
+    """Id of the thread that was started last."""
+    title: Annotated[Text, Field(max_length=255)] | None = None
+    """Title of the threads."""
+    user_id: Annotated[Text, Field(max_length=255)] | None = None
+    """Id of the user that the threads belong to."""
+    priority: Annotated[int, Field(gt=-(2**31), lt=2**31)] = 0
+    """Claim priority of the threads. Higher values first."""
+    extras: Json = {}
+    """Additional data of an application, for the threads."""
+    created_at: Time
+    """Creation time."""
+    updated_at: Time
+    """Time of the last change by a user."""
+
+    @property
+    def times(self) -> str:
+        """The cron expression with its time zone, or the interval, for people."""
+        if self.interval_seconds is None:
+            return f"{self.cron} {self.time_zone}"
+        for unit, seconds in (("d", 86_400), ("h", 3600), ("m", 60)):
+            if self.interval_seconds % seconds == 0:
+                return f"every {self.interval_seconds // seconds}{unit}"
+        return f"every {self.interval_seconds}s"
+
+
 class MirroredModelCall(Record):
     """A link from the provider's response id to the span of an imported trace that describes the model call."""
 
@@ -765,6 +825,7 @@ SIDE_RECORDS: tuple[type[Record], ...] = (
     Limit,
     WebhookEvent,
     MirroredModelCall,
+    Schedule,
 )
 """All side record classes, in an order in which they can be copied."""
 

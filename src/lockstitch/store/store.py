@@ -42,6 +42,7 @@ from lockstitch.store.queries.overview import Node, Overview
 from lockstitch.store.reports.diff import Difference, difference
 from lockstitch.store.reports.statistics import Statistics
 from lockstitch.store.reports.traces import LINES, Trace, TraceReader
+from lockstitch.store.schedules import Schedules
 from lockstitch.store.sql_copy import SqlCopy
 from lockstitch.store.tables import Audits, RecordTable, Tokens
 from lockstitch.store.threads import ThreadRef, without_none
@@ -130,6 +131,11 @@ class Store(StoreCore):
     def statistics(self) -> Statistics:
         """Usage, latencies and lists of runs, for this project or for all."""
         return Statistics(self._backend, self.project)
+
+    @property
+    def schedules(self) -> Schedules:
+        """Schedules of this project, which start threads at the ticks of a cron expression or of an interval."""
+        return Schedules(self)
 
     @property
     def tokens(self) -> Tokens:

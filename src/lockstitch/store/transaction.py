@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from lockstitch.backend import Commit, Condition, Fields, Find, ThreadChange
+from lockstitch.backend import Commit, Condition, Fields, Find, RecordChange, ThreadChange
 from lockstitch.errors import Refused, ThreadEnded, ThreadHeld
 from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Record, Run, Stitch, Thread, WebhookEvent, at_position
 from lockstitch.model.context import replaces_context
@@ -89,6 +89,8 @@ class Transaction:
     """Records of an application that are written unless a record with the same key exists."""
     delete_records: list[Find[Any]] = field(default_factory=_new_list)
     """Selections of records of an application to delete, before the other records are written. See `delete`."""
+    changed_records: list[RecordChange] = field(default_factory=_new_list)
+    """Changes of single fields of stored records. See `change`."""
     depths: dict[UUID, int] = field(default_factory=_new_dict)
     """Depths of threads that receive deliveries, for the lock order. `Store.commit` reads the depths that are missing.
     The depths of updated threads and of their parents are known without it."""
@@ -114,6 +116,20 @@ class Transaction:
             where: Conditions on fields of the records. Without conditions, all records of the class are deleted.
         """
         self.delete_records.append(Find(kind, where))
+
+    def change(self, record: Record, fields: Fields, *, seen: Sequence[str] = ()) -> None:
+        """Change fields of a stored record. Its other fields keep the values that they have in the store.
+
+        If the record was deleted, or one of the fields in `seen` has changed since, the commit raises `Conflict`.
+
+        Args:
+            record: Record as the caller read it.
+            fields: Changed fields.
+            seen: Names of the fields to compare.
+        """
+        key = [getattr(record, name) for name in record.primary_key]
+        values = {name: getattr(record, name) for name in seen}
+        self.changed_records.append(RecordChange(type(record), key, values, record.validate_fields(fields)))
 
     def move_key(self, head: Thread, new_thread: Thread) -> None:
         """Give the key of a thread to a thread of `new_threads`, which has none yet.
@@ -172,6 +188,7 @@ def plan_commit(transaction: Transaction, worker_id: UUID | None, now: datetime)
         new_records=transaction.new_records,
         default_records=transaction.default_records,
         deleted_records=transaction.delete_records,
+        changed_records=transaction.changed_records,
         deleted_threads=[ref for ref in transaction.delete_threads if isinstance(ref, UUID)],
         superseded=_unchanged([ref for ref in transaction.delete_threads if isinstance(ref, Thread)]),
     )

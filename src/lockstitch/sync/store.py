@@ -22,7 +22,7 @@ from lockstitch.store.reports.traces import LINES, Trace
 from lockstitch.store.store import R, open_lens
 from lockstitch.store.threads import ThreadRef
 from lockstitch.sync.core import SyncStoreCore
-from lockstitch.sync.tables import SyncStatistics, SyncTable
+from lockstitch.sync.tables import SyncSchedules, SyncStatistics, SyncTable
 
 
 def open_store(
@@ -103,6 +103,11 @@ class SyncStore(SyncStoreCore):
     def statistics(self) -> SyncStatistics:
         """Usage, latencies and lists of runs, for this project or for all."""
         return SyncStatistics(self._store.statistics, self._portal)
+
+    @property
+    def schedules(self) -> SyncSchedules:
+        """Schedules of this project, which start threads at the ticks of a cron expression or of an interval."""
+        return SyncSchedules(self._store.schedules, self._portal)
 
     def overview(self, threads: Sequence[Thread]) -> list[Overview]:
         """Return each of these threads with the sums over its own runs, in the same order.

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from lockstitch.backend import Commit
+from lockstitch.backend import CHANGED_SINCE, Commit
 from lockstitch.backends.files import append, disk, extensions, format, query, tables
 from lockstitch.backends.files import log as stitching
 from lockstitch.backends.files.delete import delete
@@ -46,11 +46,17 @@ def put(transaction: Transaction, records: Sequence[Record], *, new: bool = Fals
 def write_records(transaction: Transaction, commit: Commit) -> None:
     """Delete and write the records of a commit. Raises `Refused` if this store has no table for one of them."""
     written = (*commit.new_records, *commit.default_records, *commit.records)
-    for kind in {type(record) for record in written} | {find.kind for find in commit.deleted_records}:
+    selected = {selection.kind for selection in (*commit.deleted_records, *commit.changed_records)}
+    for kind in {type(record) for record in written} | selected:
         if kind not in _KINDS:
             extensions.require_table(transaction, kind)
     for find in commit.deleted_records:
         delete(transaction, find, force=False)
+    for change in commit.changed_records:
+        stored = query.get(transaction, change.kind, list(change.key))
+        if stored is None or not query.matching([stored], change.find):
+            raise Conflict(CHANGED_SINCE)
+        put(transaction, [stored.changed(**change.fields)])
     for record in commit.new_records:
         put(transaction, [record], new=True)
     for record in commit.default_records:

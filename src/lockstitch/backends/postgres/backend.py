@@ -296,6 +296,7 @@ def _is_one_statement(commit: Commit) -> bool:
     if commit.deleted_threads or commit.superseded:
         return False
     records = (commit.records, commit.new_records, commit.default_records, commit.deleted_records)
+    records += (commit.changed_records,)
     if sum(map(len, (commit.steps, commit.new_threads, commit.webhook_events, *records))) != 1:
         return False
     step = commit.steps[0] if commit.steps else None

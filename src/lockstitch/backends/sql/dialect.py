@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from lockstitch.backend import AnyOf, Condition, Find, Labeled, Where
+from lockstitch.backend import AnyOf, Condition, Find, Labeled, RecordChange, Where
 from lockstitch.backends.sql.queries import Row, Statement
 from lockstitch.errors import Refused
 from lockstitch.model import ColumnKind, Record, columns
@@ -195,6 +195,13 @@ class Dialect:
         """Return the statement that deletes the records that `find` selects."""
         where, parameters = self._where(find)
         return self.statement("delete", parameters, table=table or find.kind.table, where=where)
+
+    def change_record(self, change: RecordChange) -> Statement:
+        """Return the statement that changes a record that is as its writer saw it. It returns a row if there is one."""
+        where, parameters = self._where(change.find)
+        parameters |= self.encode(change.kind, change.fields)
+        changes = self.changes(list(change.fields))
+        return self.statement("record_change", parameters, table=change.kind.table, changes=changes, where=where)
 
     def among(
         self, ids: Sequence[Any], prefix: str = "id", kind: ColumnKind = ColumnKind.UUID

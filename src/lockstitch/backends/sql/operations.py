@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from lockstitch.backend import Commit, Fields, Find, Receipt, ThreadChange, ThreadEdit, Where
+from lockstitch.backend import CHANGED_SINCE, Commit, Fields, Find, Receipt, ThreadChange, ThreadEdit, Where
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Rows, Script, Statement
 from lockstitch.backends.sql.totals import unsettle
-from lockstitch.errors import NotFound, Refused, ThreadHeld
+from lockstitch.errors import Conflict, NotFound, Refused, ThreadHeld
 from lockstitch.extension import Extension
 from lockstitch.model import Clock, ColumnKind, DailyMetric, Delivery, Limit, Record, Stitch, Thread, Worker, codec
 from lockstitch.model.delivery import apply_delivery
@@ -49,6 +49,9 @@ def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit,
         yield dialect.insert(webhook_event)
     for find in wanted.deleted_records:
         yield dialect.delete(find)
+    for record_change in wanted.changed_records:
+        if not (yield dialect.change_record(record_change)):
+            raise Conflict(CHANGED_SINCE)
     for record in wanted.new_records:
         yield dialect.insert(record)
     for record in wanted.default_records:

@@ -36,6 +36,10 @@ SELECT count(*) FROM {table}{where};
 -- name: delete
 DELETE FROM {table}{where};
 
+-- name: record_change
+-- A concurrent change of the row is waited for, and the condition is then tested again. So one of two writers finds none.
+UPDATE {table} SET {changes}{where} RETURNING 1;
+
 -- name: head_edit
 -- Needs no lock: no decision depends on these fields.
 UPDATE threads SET {changes}, updated_at = {now} WHERE id = :id RETURNING id;

@@ -236,7 +236,7 @@ async def start_run(context: RunContext, run_input: RunInput) -> None:
         state={**state, **window},
         input_position=input_position,
         extras=run_input.extras,
-        metadata=run_input.metadata,
+        metadata={**_schedule_label(head), **run_input.metadata},
         tags=run_input.tags,
     )
     started = _started(context, run, texts, window)
@@ -266,6 +266,12 @@ async def start_run(context: RunContext, run_input: RunInput) -> None:
         # Another process may have deleted the texts with the last thread that referred to them.
         await store.execution.put_texts(dict(texts.values()))
         await session.commit(consumed=selected, blob_refs=digests, records=records)
+
+
+def _schedule_label(head: Thread) -> Json:
+    """Return the metadata by which lists find the threads of a schedule."""
+    schedule = head.state.get("schedule")
+    return {"schedule": schedule["name"]} if isinstance(schedule, dict) and "name" in schedule else {}
 
 
 def _accepted(session: RunSession, run: Run, run_input: RunInput) -> list[Record]:

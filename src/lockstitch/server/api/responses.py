@@ -50,6 +50,7 @@ File = response_model(side_records.File)
 Agent = response_model(side_records.Agent)
 AgentVersion = response_model(side_records.AgentVersion)
 Audit = response_model(side_records.Audit)
+Schedule = response_model(model.Schedule)
 Token = response_model(model.Token, without=frozenset({"sha256"}))
 NewToken = response_model(model.Token, "NewTokenShown", without=frozenset({"sha256"}), token=str)
 

@@ -9,7 +9,16 @@ from uuid import UUID
 
 from lockstitch.backend import Commit, Find, ThreadChange, Where
 from lockstitch.errors import Conflict, NotFound, Refused, ThreadHeld
-from lockstitch.model import TERMINAL_STATUSES, DailyMetric, Feedback, Memory, NextMessageWait, QuestionWait, Thread
+from lockstitch.model import (
+    TERMINAL_STATUSES,
+    DailyMetric,
+    Feedback,
+    Memory,
+    NextMessageWait,
+    QuestionWait,
+    Schedule,
+    Thread,
+)
 from lockstitch.store.core import StoreCore
 from lockstitch.store.reports.statistics import daily_of_threads
 from lockstitch.store.tables import installed_extensions, missing_extensions
@@ -104,7 +113,7 @@ async def _purge_user(store: StoreCore, user_id: str, force: bool) -> int:
             if await _delete_counted(store, tree):
                 number += len(tree)
                 break
-    for kind in (Memory, Feedback):
+    for kind in (Memory, Feedback, Schedule):
         await store._backend.delete(Find(kind, (Where("project", "=", store.project), where)))
     return number
 

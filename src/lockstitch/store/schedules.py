@@ -1,0 +1,294 @@
+"""`Schedules`: add, pause and remove schedules, and start the threads of due ticks.
+
+**A tick starts one thread.** The transaction that creates the thread moves `next_tick` forward, if it is as the worker
+read it. So of many workers one succeeds, and a process that is killed leaves either both or neither. The id of the
+thread is derived from the schedule and the tick, which also excludes a second thread after a schedule was restored from
+a backup.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, NamedTuple
+from uuid import UUID, uuid5
+
+from lockstitch.backend import Find, Where
+from lockstitch.errors import Conflict, NotFound, Refused
+from lockstitch.model import Json, Schedule, Thread, format_time, new_id
+from lockstitch.model.ticks import check_times, due_ticks, tick_after
+from lockstitch.store.core import StoreCore
+from lockstitch.store.threads import without_none
+from lockstitch.store.transaction import Transaction
+
+# The modules of this package share the backend of a store.
+# pyright: reportPrivateUsage=false
+
+_AT_ONCE: Final = 100
+"""Number of schedules that one search reads."""
+
+Missed = Literal["once", "skip", "all"]
+"""The rule for ticks that passed while no worker ran."""
+
+_log = logging.getLogger("lockstitch")
+
+
+class DueResult(NamedTuple):
+    """The result of `Schedules.start_due`."""
+
+    threads: list[Thread]
+    """The threads that this call has started."""
+    seconds: float | None
+    """Seconds until the next tick of any schedule; 0 if more ticks are due. None if no schedule has a next tick."""
+
+
+class Schedules:
+    """The schedules of one project. Safe to use from many tasks and many processes."""
+
+    def __init__(self, store: StoreCore) -> None:
+        self._store = store
+        self._backend = store._backend
+
+    async def add(
+        self,
+        agent: str,
+        goal: str,
+        *,
+        name: str | None = None,
+        cron: str | None = None,
+        every: timedelta | float | None = None,
+        time_zone: str = "UTC",
+        missed: Missed = "once",
+        title: str | None = None,
+        user_id: str | None = None,
+        priority: int = 0,
+        extras: Json | None = None,
+    ) -> Schedule:
+        """Create a schedule and return it. At each tick, a worker starts a thread with the goal.
+
+        Args:
+            agent: Name of the agent that executes the threads.
+            goal: Task of each thread, in words.
+            name: Name of the schedule, unique within the project. None: the name of the agent.
+            cron: Cron expression with five fields, for example `0 7 * * 1-5`.
+            every: Interval instead of a cron expression, as a duration or in seconds. At least one second.
+            time_zone: IANA time zone of the cron expression, for example `Europe/Berlin`.
+            missed: Rule for ticks that passed while no worker ran. `once`: one thread for all of them. `skip`: no
+                thread for a tick that is more than 60 seconds late. `all`: one thread for each.
+            title: Title of the threads for lists.
+            user_id: Id of the user that the threads belong to.
+            priority: Claim priority of the threads. Higher values first.
+            extras: Additional data of an application, for the threads.
+
+        Raises:
+            Conflict: If the project has a schedule with this name.
+            Refused: If a value is not valid.
+        """
+        chosen = agent if name is None else name
+        if "/" in chosen or chosen in (".", ".."):
+            raise Refused(f"The name of a schedule has no `/`, because it is a part of URLs. Change {chosen!r}.")
+        # Ticks of an interval are at whole seconds after this time.
+        now = self._store.clock.now().replace(microsecond=0)
+        fields = without_none(
+            name=chosen,
+            cron=None if cron is None else " ".join(cron.split()),
+            interval_seconds=whole_seconds(every),
+            title=title,
+            user_id=user_id,
+            extras=extras,
+        )
+        schedule = check_times(
+            Schedule(
+                project=self._store.project,
+                agent=agent,
+                goal=goal,
+                time_zone=time_zone,
+                missed=missed,
+                priority=priority,
+                created_at=now,
+                updated_at=now,
+                **fields,
+            )
+        )
+        schedule = schedule.changed(next_tick=tick_after(schedule, self._store.clock.now()))
+        # Fail now, and not at the first tick.
+        self._thread(schedule, None)
+        try:
+            await self._backend.put([schedule], new=True)
+        except Conflict as exc:
+            raise Conflict(
+                f"Schedule {schedule.name} already exists in project {schedule.project}. Nothing was written. "
+                "Choose another name, or remove that schedule first."
+            ) from exc
+        return schedule
+
+    async def get(self, name: str) -> Schedule:
+        """Return a schedule.
+
+        Args:
+            name: Name of the schedule.
+
+        Raises:
+            NotFound: If the project has no such schedule.
+        """
+        schedule = await self._backend.get(Schedule, (self._store.project, name))
+        if schedule is None:
+            raise NotFound(f"Schedule {name} not found in project {self._store.project}.")
+        return schedule
+
+    async def all(self, *, agent: str | None = None, limit: int | None = None, after: str = "") -> list[Schedule]:
+        """Return the schedules of the project, in the order of their names.
+
+        Args:
+            agent: Only schedules of this agent.
+            limit: Maximum number of schedules. None: all.
+            after: Only schedules whose names come after this one.
+        """
+        where = [Where("project", "=", self._store.project), Where("name", ">", after)]
+        if agent is not None:
+            where.append(Where("agent", "=", agent))
+        return await self._backend.find(Find(Schedule, where, order=("name",), limit=limit))
+
+    async def pause(self, name: str) -> Schedule:
+        """Stop a schedule until it is resumed, and return it. Threads that it has started continue.
+
+        Args:
+            name: Name of the schedule.
+
+        Raises:
+            NotFound: If the project has no such schedule.
+        """
+        return await self._change(await self.get(name), paused=True, next_tick=None)
+
+    async def resume(self, name: str) -> Schedule:
+        """Continue a paused schedule with the next tick after now, and return it. The ticks of the pause do not count
+        as missed.
+
+        Args:
+            name: Name of the schedule.
+
+        Raises:
+            NotFound: If the project has no such schedule.
+        """
+        schedule = await self.get(name)
+        if not schedule.paused:
+            return schedule
+        # If the clock was set back, the ticks up to the last one have already happened.
+        now = max(self._store.clock.now(), schedule.last_tick or schedule.created_at)
+        return await self._change(schedule, paused=False, next_tick=tick_after(schedule, now))
+
+    async def run_now(self, name: str) -> Thread:
+        """Start a thread of a schedule now, also of a paused one, and return it. Its ticks do not change.
+
+        Args:
+            name: Name of the schedule.
+
+        Raises:
+            NotFound: If the project has no such schedule.
+        """
+        schedule = await self.get(name)
+        thread = self._thread(schedule, None)
+        transaction = Transaction(new_threads=[thread])
+        transaction.change(schedule, {"last_thread_id": thread.id}, seen=("id",))
+        await self._store.commit(transaction)
+        return thread
+
+    async def remove(self, name: str) -> Schedule:
+        """Delete a schedule and return it. Its threads stay.
+
+        Args:
+            name: Name of the schedule.
+
+        Raises:
+            NotFound: If the project has no such schedule.
+        """
+        schedule = await self.get(name)
+        where = (Where("project", "=", schedule.project), Where("name", "=", name), Where("id", "=", schedule.id))
+        await self._backend.delete(Find(Schedule, where))
+        return schedule
+
+    async def start_due(self, *, all_projects: bool = False) -> DueResult:
+        """Start the threads of all ticks that are due. Workers call this; it is safe to call anywhere, at any time.
+
+        A schedule that cannot be computed here, for example because its time zone is unknown, is logged and left.
+
+        Args:
+            all_projects: Also start the threads of other projects.
+        """
+        where = [Where("next_tick", "is not null")]
+        if not all_projects:
+            where.append(Where("project", "=", self._store.project))
+        schedules = await self._backend.find(Find(Schedule, where, order=("next_tick",), limit=_AT_ONCE))
+        now = self._store.clock.now()
+        threads: list[Thread] = []
+        again = False
+        for schedule in schedules:
+            if schedule.next_tick is not None and schedule.next_tick > now:
+                return DueResult(threads, 0.0 if again else (schedule.next_tick - now).total_seconds())
+            try:
+                threads += await self._start_ticks(schedule, now)
+                again = True
+            except Refused as exc:
+                _log.warning("Schedule %s of project %s not started: %s", schedule.name, schedule.project, exc)
+        return DueResult(threads, 0.0 if again else None)
+
+    async def _start_ticks(self, schedule: Schedule, now: datetime) -> Sequence[Thread]:
+        """Start the threads of the due ticks of a schedule, in one commit. Empty if another worker has done it."""
+        due = due_ticks(schedule, now)
+        known = await self._known([_thread_id(schedule, tick) for tick in due.starts]) if due.starts else set[UUID]()
+        ticks = [tick for tick in due.starts if _thread_id(schedule, tick) not in known]
+        threads = [self._thread(schedule, tick) for tick in ticks]
+        transaction = Transaction(new_threads=threads)
+        fields: dict[str, Any] = {"next_tick": due.next_tick}
+        if threads:
+            fields |= {"last_tick": ticks[-1], "last_thread_id": threads[-1].id}
+        transaction.change(schedule, fields, seen=("id", "next_tick"))
+        try:
+            await self._store.commit(transaction)
+        except Conflict:
+            return ()
+        return threads
+
+    async def _known(self, ids: Sequence[UUID]) -> set[UUID]:
+        """Return the ids that threads have. A schedule that was restored from a backup repeats ticks."""
+        return {thread.id for thread in await self._backend.find(Find(Thread, (Where("id", "in", ids),)))}
+
+    async def _change(self, schedule: Schedule, **fields: Any) -> Schedule:
+        fields["updated_at"] = self._store.clock.now()
+        transaction = Transaction()
+        transaction.change(schedule, fields, seen=("id",))
+        await self._store.commit(transaction)
+        return schedule.changed(**fields)
+
+    def _thread(self, schedule: Schedule, tick: datetime | None) -> Thread:
+        """Return the thread of a tick. None: of a start by a user."""
+        about: Json = {
+            "id": str(schedule.id),
+            "name": schedule.name,
+            "tick": None if tick is None else format_time(tick),
+        }
+        return self._store._new_thread(
+            {
+                "id": new_id() if tick is None else _thread_id(schedule, tick),
+                "project": schedule.project,
+                "kind": "goal",
+                "agent": schedule.agent,
+                "goal": schedule.goal,
+                "title": schedule.title,
+                "user_id": schedule.user_id,
+                "priority": schedule.priority,
+                "extras": schedule.extras,
+                "state": {"schedule": about},
+            }
+        )
+
+
+def whole_seconds(every: timedelta | float | None) -> int | None:
+    """Return an interval in seconds. Raises `Refused` if they are not whole."""
+    seconds = every.total_seconds() if isinstance(every, timedelta) else every
+    if seconds is not None and seconds != int(seconds):
+        raise Refused(f"The interval of a schedule has whole seconds, not {seconds}.")
+    return None if seconds is None else int(seconds)
+
+
+def _thread_id(schedule: Schedule, tick: datetime) -> UUID:
+    return uuid5(schedule.id, format_time(tick))
