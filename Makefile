@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check bytecode types lint docs sync bench crash chaos screenshots requirements frameworks clean
+.PHONY: help setup demo test check types lint docs sync bench crash chaos screenshots requirements frameworks clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,18 +49,14 @@ demo: $(STAMP) ## Kill an agent during a payment and resume it
 
 test: $(STAMP) ## Run the tests on all three backends; install Chromium if it is missing
 	@$(BIN)/python -m tools.browser >/dev/null
-	$(BIN)/python -m pytest -n 4 --dist worksteal --spread-backends $(ARGS)
+	$(BIN)/python -m pytest --processes 4 --spread-backends $(ARGS)
 
-# One recipe, so that the cheap checks run first and the count last, also with make -j. The type checker uses one
-# processor for a minute, so it runs while the tests start.
+# One recipe, so that the cheap checks run first and the count last, also with make -j. The documentation and the type
+# checker use one processor each, so they run while the tests are collected.
 check: $(STAMP) ## Run everything that CI runs: lint, generated files, types, layers, docs, tests, requirements
-	@$(MAKE) --no-print-directory -j2 --output-sync lint docs bytecode
-	@$(MAKE) --no-print-directory -j2 types test ARGS=
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory -j3 docs types test ARGS=
 	$(BIN)/python tools/requirements.py
-
-# Each test process imports all tests. Without this, each of them would compile them, too.
-bytecode: $(STAMP)
-	@$(BIN)/python -m pytest --collect-only -q >/dev/null
 
 types: $(STAMP)
 	$(BIN)/pyright --pythonpath $(BIN)/python

@@ -43,4 +43,10 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-pytest_plugins = ["tests.plugin_requirements", "tests.plugin_backends", "tests.fixtures", "tests.cli.calling"]
+pytest_plugins = [
+    "tests.plugin_requirements",
+    "tests.plugin_backends",
+    "tests.plugin_processes",
+    "tests.fixtures",
+    "tests.cli.calling",
+]

@@ -17,16 +17,15 @@ from tools.requirements import BACKENDS, NO_BACKEND, Proof, read_lists
 # A test that claims more than this proves none of them well.
 MOST_IDS = 5
 
-# Reports carry it from xdist's workers to the controller.
+# Reports carry it to the process that counts.
 PROPERTY = "lockstitch.requirements"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     lists = read_lists(config.rootpath / "docs" / "requirements")
     config.pluginmanager.register(Marks({line.id for requirement_list in lists for line in requirement_list.lines}))
-    in_worker = hasattr(config, "workerinput")
-    if not in_worker and not config.option.collectonly:
-        config.pluginmanager.register(Proofs())
+    if not config.option.collectonly:
+        config.pluginmanager.register(Proofs(), "requirement-proofs")
 
 
 def ids_of(item: pytest.Item) -> list[str]:
@@ -51,8 +50,7 @@ class Marks:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        # Not in pytest_collection_modifyitems: an error raised there ends xdist's workers without
-        # a word, while a failed collect report is shown like any other.
+        # Not in pytest_collection_modifyitems: a failed collect report is shown like any other.
         collected = yield
         items = [node for node in collected.result or [] if isinstance(node, pytest.Item)]
         wrong = [f"{item.nodeid}: {fault}" for item in items if (fault := self._fault(item))]
@@ -89,11 +87,9 @@ class Proofs:
         self._backends: defaultdict[str, set[str]] = defaultdict(set)
         self._tests: defaultdict[str, set[str]] = defaultdict(set)
         self._broken_ids: set[str] = set()
-        self._broken_tests: set[str] = set()
         self._all_collected = True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        # xdist also runs the suite if a file could not be collected.
         if report.failed:
             self._all_collected = False
 
@@ -108,9 +104,6 @@ class Proofs:
                 self._broken_ids.add(id)
             elif report.when == "call":
                 self._backends[id].add(claim["backend"])
-        # The report of a worker that died in a test carries no properties, only the test's name.
-        if not is_passed and not claim["ids"]:
-            self._broken_tests.add(test)
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         finished = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not (
@@ -124,7 +117,7 @@ class Proofs:
         return {
             id: {"tests": sorted(self._tests[id]), "backends": sorted(self._backends[id])}
             for id in sorted(self._backends)
-            if id not in self._broken_ids and not self._tests[id] & self._broken_tests
+            if id not in self._broken_ids
         }
 
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,6 +30,12 @@ from typing import NoReturn
 from lockstitch.cli import entry
 
 ROOT = Path(__file__).parents[2]
+
+SECONDS = 120.0
+"""Time that the start may take."""
+
+_STARTED: list[subprocess.Popen[bytes]] = []
+"""The warm interpreter. A forked process must not lose the object: it would warn of a process that still runs."""
 
 LOADED = (
     "anthropic",
@@ -74,27 +81,36 @@ with socket.socket(socket.AF_UNIX) as server:
 """
 
 
-@cache
 def warm_commands() -> Path:
-    """Start the warm interpreter and return a folder with the scripts. Both end with this process."""
+    """Wait until the warm interpreter is ready, and return the folder of its scripts."""
+    folder = start_warm_commands()
+    deadline = time.monotonic() + SECONDS
+    while not (folder / "ready").exists():
+        assert time.monotonic() < deadline, "The warm interpreter does not start."
+        time.sleep(0.02)
+    return folder
+
+
+@cache
+def start_warm_commands() -> Path:
+    """Start the warm interpreter and return the folder of its scripts. Both end with this process; forks share them."""
     folder = Path(tempfile.mkdtemp(prefix="lockstitch-warm-"))
     address = str(folder / "socket")
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.docs.warm", address],
         cwd=ROOT,
         stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
     for name in ("python", "lockstitch"):
         script = folder / name
         script.write_text(_SCRIPT.format(python=sys.executable, address=address), encoding="utf-8")
         script.chmod(0o755)
 
+    _STARTED.append(process)
+
     def end() -> None:
-        process.communicate()
+        process.communicate()  # closes its standard input and waits
         shutil.rmtree(folder)
 
     atexit.register(end)
@@ -109,7 +125,7 @@ def main() -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(sys.argv[1])
         listening.listen()
-        print("ready", flush=True)
+        Path(sys.argv[1]).with_name("ready").touch()
         while listening in select.select([0, listening], [], [])[0]:
             script, _ = listening.accept()
             if os.fork() == 0:

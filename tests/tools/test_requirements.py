@@ -54,7 +54,10 @@ def run_pytest(checkout: Path, suite: str, *args: str) -> subprocess.CompletedPr
     # Without other plugins these runs take half the time.
     environment |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
-        [warm_commands() / "python", "-m", "pytest", "-p", "tests.plugin_requirements", "-p", "xdist", *args],
+        [
+            *(warm_commands() / "python", "-m", "pytest"),
+            *("-p", "tests.plugin_requirements", "-p", "tests.plugin_processes", *args),
+        ],
         cwd=checkout,
         env=environment,
         capture_output=True,
@@ -206,9 +209,9 @@ def test_expected_to_fail(): assert False
 
 
 class TestPlugin:
-    @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one process", "xdist"])
-    def test_proves_only_lines_that_passed_everywhere(self, checkout: Path, workers: tuple[str, ...]) -> None:
-        result = run_pytest(checkout, MIXED, *workers)
+    @pytest.mark.parametrize("processes", ["0", "2"])
+    def test_proves_only_lines_that_passed_everywhere(self, checkout: Path, processes: str) -> None:
+        result = run_pytest(checkout, MIXED, "--processes", processes)
         assert result.returncode == pytest.ExitCode.TESTS_FAILED, result.stdout + result.stderr
         assert written(checkout) == {
             "S0-001": {
@@ -246,7 +249,7 @@ def test_it(leaking): pass
         assert run_pytest(checkout, suite).returncode == pytest.ExitCode.TESTS_FAILED
         assert written(checkout) == {}
 
-    def test_drops_proof_when_worker_dies(self, checkout: Path) -> None:
+    def test_drops_proof_when_process_dies(self, checkout: Path) -> None:
         suite = """
 @pytest.mark.req("S0-001")
 @pytest.mark.parametrize("backend", ["files", "sqlite", "postgres"])
@@ -256,12 +259,12 @@ def test_it(backend):
 @pytest.mark.req("S0-002")
 def test_untouched(): pass
 """
-        result = run_pytest(checkout, suite, "-n", "2")
+        result = run_pytest(checkout, suite, "--processes", "2")
         assert "crashed" in result.stdout, result.stdout + result.stderr
         assert list(written(checkout)) == ["S0-002"]
 
-    @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one process", "xdist"])
-    def test_fails_collection_when_mark_is_invalid(self, checkout: Path, workers: tuple[str, ...]) -> None:
+    @pytest.mark.parametrize("processes", ["0", "2"])
+    def test_fails_collection_when_mark_is_invalid(self, checkout: Path, processes: str) -> None:
         suite = """
 @pytest.mark.req("S0-001", "S0-099")
 def test_unknown(): pass
@@ -278,7 +281,7 @@ def test_none(): pass
 @pytest.mark.req("S0-001")
 def test_good(): pass
 """
-        result = run_pytest(checkout, suite, *workers)
+        result = run_pytest(checkout, suite, "--processes", processes)
         assert result.returncode in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED)
         assert "ERROR suite/test_it.py" in result.stdout
         assert "test_it.py::test_unknown: not in docs/requirements: S0-099\n" in result.stdout
