@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from lockstitch.server.pages import login, navbar, run, workers
+from lockstitch.server.pages.evals import datasets, evaluations
 from lockstitch.server.pages.feedback import routes as feedback
 from lockstitch.server.pages.sql import routes as sql
 from lockstitch.server.pages.stats import routes as stats
@@ -22,4 +23,5 @@ def routers() -> tuple[APIRouter, ...]:
         *run.routers(),
         feedback.router,
     )
-    return (navbar.router, *of_threads, stats.router, sql.router, workers.router, login.router)
+    of_evals = (datasets.router, evaluations.router)
+    return (navbar.router, *of_threads, *of_evals, stats.router, sql.router, workers.router, login.router)

@@ -1,0 +1,124 @@
+"""The pages of evaluations: the list, one evaluation with its cases, and the comparison of several."""
+
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlencode
+from uuid import UUID
+
+from fastapi import Query, Request
+from starlette.responses import HTMLResponse, Response
+
+from lockstitch.agents.evals.comparison import ComparedCase
+from lockstitch.agents.evals.stored_evals import MAX_COMPARED, Evals
+from lockstitch.model import parse_time
+from lockstitch.server.auth import Reader
+from lockstitch.server.pages.common.render import is_htmx_request, redirect_to, render_page
+from lockstitch.server.pages.navbar import page_router
+from lockstitch.store.datasets import get_dataset
+
+PAGE: Final = 50
+CASES: Final = 100
+
+Filter = Annotated[str, Query(max_length=255)]
+Shown = Literal["changed", "better", "worse", "all"]
+
+router = page_router()
+
+
+@router.get("/evals", name="evals")
+async def evals(
+    request: Request,
+    caller: Reader,
+    name: Filter = "",
+    agent: Filter = "",
+    dataset: UUID | None = None,
+    after: str = "",
+) -> HTMLResponse:
+    """Render the list of evaluations; for htmx only the next rows."""
+    page = await Evals(caller.store).list(
+        name=name.strip() or None,
+        agent=agent.strip() or None,
+        dataset=str(dataset) if dataset is not None else None,
+        limit=PAGE,
+        after=after or None,
+    )
+    filters = {"name": name, "agent": agent, "dataset": dataset}
+    given = {key: value for key, value in filters.items() if value}
+    shown: dict[str, Any] = {
+        "rows": page["evals"],
+        "next": urlencode({**given, "after": page["next"]}) if page["next"] else "",
+        "parse_time": parse_time,
+    }
+    if is_htmx_request(request):
+        return render_page(request, caller, "evals/rows.html", **shown)
+    of = await get_dataset(caller.store, dataset) if dataset is not None else None
+    return render_page(request, caller, "evals/list.html", name=name, agent=agent, of=of, given=given, **shown)
+
+
+@router.get("/evals/compare")
+async def comparison(
+    request: Request,
+    caller: Reader,
+    id: Annotated[list[UUID] | None, Query()] = None,
+    show: Shown = "changed",
+    after: Annotated[int, Query(ge=0)] = 0,
+) -> Response:
+    """Render the comparison of evaluations case by case. The first of them in time is the baseline."""
+    stored, ids = Evals(caller.store), dict.fromkeys(id or ())
+    if not 2 <= len(ids) <= MAX_COMPARED:
+        return redirect_to(request, "/evals", f"Select 2 to {MAX_COMPARED} evaluations.")
+    records = sorted([await stored.record(str(ref)) for ref in ids], key=lambda record: (record.created_at, record.id))
+    refs = [str(record.id) for record in records]
+    result = await stored.comparison(refs)
+    cases = [case for case in result.cases if _is_shown(case, show)]
+    query = urlencode([("id", ref) for ref in refs])
+    last = after + CASES
+    shown: dict[str, Any] = {
+        "evals": result.evaluations,
+        "totals": [evaluation.totals for evaluation in result.evaluations],
+        "differences": [None, *result.differences],
+        "cases": cases[after:last],
+        "number": len(cases),
+        "show": show,
+        "query": query,
+        "next": f"{query}&show={show}&after={last}" if last < len(cases) else "",
+    }
+    template = "evals/compared.html" if is_htmx_request(request) else "evals/compare.html"
+    return render_page(request, caller, template, **shown)
+
+
+def _is_shown(case: ComparedCase, show: Shown) -> bool:
+    deltas = [delta.delta for delta in case.deltas if delta is not None]
+    match show:
+        case "all":
+            return True
+        case "better":
+            return any(delta > 0 for delta in deltas)
+        case "worse":
+            return any(delta < 0 for delta in deltas)
+        case "changed":
+            return case.differs
+
+
+@router.get("/evals/{ref}")
+async def evaluation(
+    request: Request, caller: Reader, ref: UUID, failed: bool = False, after: int | None = None
+) -> HTMLResponse:
+    """Render an evaluation with its cases; for htmx only the next rows."""
+    stored = Evals(caller.store)
+    record = await stored.record(str(ref))
+    summaries, last = await stored.summaries(record, failed=failed, limit=CASES, after=after)
+    href = f"/evals/{ref}"
+    shown: dict[str, Any] = {
+        "cases": summaries,
+        "failed": failed,
+        "href": href,
+        "next": urlencode({"after": last, **({"failed": "true"} if failed else {})}) if last is not None else "",
+    }
+    if is_htmx_request(request):
+        return render_page(request, caller, "evals/cases.html", **shown)
+    about = await stored.get(str(ref))
+    same_name = (await stored.list(name=about["name"], limit=20))["evals"]
+    earlier = next((row for row in same_name if row["number"] < about["number"] and row["score"] is not None), None)
+    return render_page(
+        request, caller, "evals/evaluation.html", eval=about, earlier=earlier, parse_time=parse_time, **shown
+    )

@@ -1,0 +1,141 @@
+"""The pages of datasets and evaluations: create, add a run, edit, upload, versions, trials and comparison."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from lockstitch.agents.evals.runner import evaluate
+from lockstitch.agents.evals.stored_datasets import Datasets
+from lockstitch.model import Example, new_id
+from lockstitch.server.pages.evals import evaluations
+from lockstitch.store import Store
+from lockstitch.store.datasets import create_dataset, create_experiment, put_examples
+from tests.agents.evals.quiz import Quiz
+from tests.server.looking import look
+from tests.server.serving import serving
+
+pytestmark = pytest.mark.anyio
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+async def test_datasets_are_created_and_changed_on_their_pages(store: Store, page: Page, tmp_path: Path) -> None:
+    quiz = Quiz()
+    result = await quiz.agent.run("Capital?", store=store, thread="asked")
+    theirs = await create_dataset(store, "theirs")
+    times: Any = {"created_at": store.clock.now(), "updated_at": store.clock.now()}
+    inputs = {"question": HOSTILE, "lang": "en"}
+    await put_examples(store, theirs, [Example(id=new_id(), dataset_id=theirs.id, inputs=inputs, **times)])
+    await create_experiment(store, "first-try", dataset_id=theirs.id)
+    file = tmp_path / "facts.jsonl"
+    file.write_text('{"id": "sum", "input": "2 + 2?", "expected": "4"}\n{"id": "why", "input": "Why?"}\n')
+    async with serving(store) as url:
+        await page.goto(f"{url}/evals/datasets")
+        await page.get_by_role("link", name="New dataset").click()
+        dialog = page.get_by_role("dialog", name="New dataset")
+        await dialog.get_by_label("Name").fill("Facts / <b>")
+        await dialog.get_by_label("Description").fill("Known facts")
+        await dialog.get_by_label("Cases").set_input_files(file)
+        await dialog.get_by_role("button", name="Create").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Facts / <b>")
+        await expect(page.get_by_text("2 cases · version 1")).to_be_visible()
+
+        # One click on the page of a run.
+        await page.goto(f"{url}/run/{result.run_id}")
+        await page.get_by_text("Add to dataset").click()
+        await page.get_by_role("button", name="Facts / <b>").click()
+        await expect(page.get_by_text("Added to Facts / <b>, version 2.")).to_be_visible()
+        await page.locator(".said").get_by_role("link", name="Open").click()
+        await expect(page.get_by_role("row", name="It is Paris.")).to_be_visible()
+
+        await page.get_by_role("link", name="why").click()
+        await page.get_by_label("Expected answer").fill('["because"]')
+        await page.get_by_label("Rubric").fill("Names a reason.\nIs short.")
+        await page.get_by_label("Metadata").fill('{"topic": "reasons"}')
+        await look(page, "case")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_text("3 cases · version 3")).to_be_visible()
+        why = await Datasets(store).case("Facts / <b>", "why")
+        assert (why["expected"], why["rubric"], why["metadata"]) == (
+            ["because"],
+            ["Names a reason.", "Is short."],
+            {"topic": "reasons"},
+        )
+        await page.get_by_role("link", name="Add case").click()
+        await page.get_by_label("Input").fill("Shape?")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_text("4 cases · version 4")).to_be_visible()
+        await page.get_by_role("link", name="sum", exact=True).click()
+        await page.get_by_role("button", name="Remove case").click()
+        await expect(page.get_by_text("Version 5: 1 removed")).to_be_visible()
+        await look(page, "dataset")
+        await page.get_by_role("link", name=re.compile("^1 2 cases")).click()
+        await expect(page.get_by_text("This is version 1.")).to_be_visible()
+        await expect(page.get_by_role("link", name="sum", exact=True)).to_be_visible()
+        await expect(page.get_by_role("link", name="Add case")).to_have_count(0)
+        async with page.expect_download() as download:
+            await page.get_by_text("Export").click()
+            await page.get_by_role("link", name="CSV").click()
+        saved = Path(await (await download.value).path()).read_text()
+        assert saved.startswith("id,input,expected,schema,rubric,metadata\nsum,2 + 2?,4,,,\n")
+
+        # A dataset of a LangSmith client keeps its fields.
+        await page.goto(f"{url}/evals/datasets/{theirs.id}")
+        await expect(page.get_by_text("first-try")).to_be_visible()
+        await page.locator(".c-case a").click()
+        await page.get_by_label("Expected outputs (JSON)").fill('{"answer": "Ada"}')
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("cell", name="Ada")).to_be_visible()
+        (case,) = (await Datasets(store).cases("theirs"))["cases"]
+        assert (case["inputs"], case["outputs"]) == (inputs, {"answer": "Ada"})
+        await page.get_by_text("Edit", exact=True).click()
+        await page.get_by_text("Delete dataset…").click()
+        await page.get_by_role("button", name="Delete").click()
+        await expect(page.get_by_role("row")).to_have_count(2)
+        await look(page, "datasets")
+
+
+async def test_evaluations_are_shown_with_trials_and_compared(
+    store: Store, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluations, "CASES", 2)
+    rows = [
+        {"id": "sum", "input": "2 + 2?", "expected": "4"},
+        {"id": "capital", "input": "Capital?", "expected": "Paris"},
+    ]
+    rows += [{"id": HOSTILE, "input": "Why?", "expected": "because"}]
+    await Datasets(store).put("facts", rows, create=True)
+    quiz = Quiz()
+    for answer in ("4", "5", "22"):
+        quiz.answers |= {"2 + 2?": answer, "Why?": "because" if answer != "4" else "?"}
+        await evaluate(quiz.agent, "facts", store=store, graders="contains", name="f", trials=3)
+    async with serving(store) as url:
+        await page.goto(f"{url}/evals")
+        await expect(page.get_by_role("row")).to_have_count(4)
+        await look(page, "evals")
+        await page.get_by_role("link", name="f#2").click()
+        await expect(page.locator(".strip")).to_contain_text("0.667")
+        await expect(page.locator(".strip")).to_contain_text("6 of 9 trials, 3 trials each".partition(",")[0])
+        await expect(page.get_by_role("row")).to_have_count(4)
+        await page.get_by_role("link", name="More").click()
+        await expect(page.get_by_role("row", name=HOSTILE)).to_be_visible()
+        await look(page, "eval")
+        await page.get_by_role("link", name="Not passed", exact=True).click()
+        await expect(page.get_by_role("row")).to_have_count(2)
+        await expect(page.get_by_role("row", name="sum")).to_contain_text("lacks")
+        await page.get_by_role("link", name=re.compile("trial 3: not passed")).click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Run 1")
+        await page.goto(f"{url}/evals")
+        for number in (1, 2, 3):
+            await page.get_by_label(f"Select f#{number}").check()
+        await page.get_by_role("button", name="Compare selected").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Comparison")
+        await look(page, "compare")
+        await page.get_by_role("link", name="Worse", exact=True).click()
+        await expect(page.get_by_role("region", name="Cases").get_by_role("row")).to_have_count(2)
+        await expect(page.get_by_role("row", name="sum")).to_contain_text("-1.000")
+        await page.goto(f"{url}/evals/compare?id={new_id()}")
+        await expect(page.get_by_text("Select 2 to 8 evaluations.")).to_be_visible()
