@@ -358,6 +358,21 @@ SCENARIOS: dict[str, list[tuple[int, str]]] = {
         (0, "token revoke ci --json"),
         (3, "token revoke ci"),
     ],
+    "schedules": [
+        (0, "schedule list"),
+        (0, "schedule add helper --every 1h --goal Look --json"),
+        (4, "schedule add helper --every 1h --goal Look"),
+        (2, "schedule add helper --cron 7 --goal Look --name bad"),
+        (2, "schedule add helper --every soon --goal Look --name bad"),
+        (0, "schedule add helper --every 90s --goal Look --name often --missed all"),
+        (0, "schedule pause often"),
+        (0, "schedule list"),
+        (0, "schedule resume often"),
+        (0, "schedule run often"),
+        (0, "schedule remove often --yes"),
+        (3, "schedule run often"),
+        (0, "schedule list --json"),
+    ],
 }
 EXECUTING = ("run", "resume", "retry", "regenerate", "start", "approve", "deny", "answer", "submit")
 

@@ -23,6 +23,7 @@ PAGES: tuple[str, ...] = (
     "howto/otlp-out.md",
     "howto/otlp.md",
     "howto/own-loop.md",
+    "howto/schedules.md",
     "howto/sub-agents.md",
     "howto/testing-agents.md",
     "reference/api/testing.md",

@@ -34,6 +34,7 @@ SECTIONS: Final = (
     NavLink("Stats", "/stats", "s"),
     NavLink("Evals", "/evals", "e"),
     NavLink("SQL", "/sql", "q", scope="admin"),
+    NavLink("Schedules", "/schedules", "c"),
     NavLink("Workers", "/workers", "w"),
 )
 """The links of every server, in order."""

@@ -1,4 +1,4 @@
-"""The workers page: workers, queue and limits, without data of other projects."""
+"""The pages of workers and of schedules, without data of other projects."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -97,3 +97,43 @@ async def test_workers_page_works_in_a_browser(store: Store, url: str, page: Pag
 
     await store._backend.put([workers["idle"].changed(host="loom-9")])
     await expect(page.get_by_text("loom-9")).to_be_visible()
+
+
+async def test_schedules_page_works_in_a_browser(store: Store, url: str, page: Page) -> None:
+    await store.in_project("elsewhere").schedules.add("secret-agent", "Hidden", every=60)
+    await page.goto(f"{url}/schedules")
+    await expect(page.get_by_text("No schedules")).to_be_visible()
+    form = page.locator("#add")
+    await form.get_by_label("Agent", exact=True).fill("weaver")
+    await form.get_by_label("Goal of each thread").fill(f"Weave {HOSTILE}")
+    await form.get_by_label("Cron expression").fill("0 25 * * *")
+    await form.get_by_label("Time zone").fill("Europe/Berlin")
+    await form.get_by_role("button", name="Add schedule").click()
+    await expect(page.get_by_role("alert")).to_contain_text("Bad hour")
+    await expect(form.get_by_label("Goal of each thread")).to_have_value(f"Weave {HOSTILE}")
+    await form.get_by_label("Cron expression").fill("0 7 * * 1-5")
+    await form.get_by_label("Name").fill("dawn")
+    await form.get_by_role("button", name="Add schedule").click()
+    row = page.locator('[data-row="dawn"]')
+    await expect(row).to_contain_text(f"weaver: Weave {HOSTILE}")
+    await expect(row).to_contain_text("0 7 * * 1-5 Europe/Berlin")
+
+    await row.get_by_role("button", name="Run now: dawn").click()
+    await expect(page.locator("#side")).to_contain_text("dawn")
+    await page.get_by_role("link", name="dawn", exact=True).click()
+    await expect(row).to_contain_text("pending")
+    await row.get_by_role("button", name="Pause: dawn").click()
+    await expect(row).to_contain_text("paused")
+    assert (await store.schedules.get("dawn")).next_tick is None
+    await store.schedules.add("weaver", "Look for work", name="often", every=90, missed="skip")
+    await page.reload()
+    await expect(page.locator('[data-row="often"]')).to_contain_text("every 90s")
+    await expect(page.get_by_text("Hidden")).to_have_count(0)
+    await look(page, "schedules")
+
+    await row.get_by_role("button", name="Resume: dawn").click()
+    await expect(row.get_by_role("button", name="Pause: dawn")).to_be_visible()
+    await row.locator("summary").click()
+    await row.get_by_role("button", name="Delete schedule").click()
+    await expect(row).to_have_count(0)
+    assert [schedule.name for schedule in await store.schedules.all()] == ["often"]

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from lockstitch.server.pages import login, navbar, run, workers
+from lockstitch.server.pages import login, navbar, run, schedules, workers
 from lockstitch.server.pages.evals import datasets, evaluations
 from lockstitch.server.pages.feedback import routes as feedback
 from lockstitch.server.pages.sql import routes as sql
@@ -24,4 +24,5 @@ def routers() -> tuple[APIRouter, ...]:
         feedback.router,
     )
     of_evals = (datasets.router, evaluations.router)
-    return (navbar.router, *of_threads, *of_evals, stats.router, sql.router, workers.router, login.router)
+    of_work = (schedules.router, workers.router)
+    return (navbar.router, *of_threads, *of_evals, stats.router, sql.router, *of_work, login.router)
