@@ -132,7 +132,7 @@ These tables belong to the backends. Their columns can change with every version
 | `schema_versions` | both | the migrations that were applied to this store |
 | `extension_versions` | both | the migrations of applications that were applied |
 | `search_mark` | both | the last `log_id` that the full-text index contains |
-| `text_search` | both | the full-text index of inputs and answers; on SQLite also `text_search_…` |
+| `text_search` | both | the full-text index of stitches; on SQLite also `text_search_…` |
 | `usage_totals`, `user_totals`, `call_totals` | both | totals of past days: usage, usage by user, calls by duration |
 | `settled_days` | both | the days whose totals are current |
 | `changed_days` | PostgreSQL | the transactions that changed past days |

@@ -393,7 +393,7 @@ RANKED: Final = 10_000
 
 
 class SearchHit(NamedTuple):
-    """A match of a search: in the title of a thread (position None), or in an input or answer."""
+    """A match of a search: in the title of a thread (position None), or in a stitch."""
 
     thread_id: UUID
     position: int | None

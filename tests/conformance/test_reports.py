@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import Refused
 from lockstitch.model import Blob, BlobUse, Entry, FakeClock, Memory, Stitch, Thread
 from lockstitch.store import Store, open_store
+from lockstitch.store.reports.matches import describe_hits, highlighted
 from tests.conformance.contract import a_run, change, commit, created, grown, stitched
 from tests.conformance.test_delete import a_blob
 from tests.samples import answered, asked, begin_turn, finish_turn, result, said, turn
@@ -78,11 +80,24 @@ async def test_search_ranks_newest_matches_of_the_project(
         assert len(await store.search("tea", limit=2)) == 2
 
 
-async def test_search_reads_only_titles_inputs_and_answers(store: Store) -> None:
-    """Tool results, texts between tool calls and other projects are not searched."""
+async def test_search_finds_calls_results_and_errors(store: Store) -> None:
+    """Other data, other projects and the ends of long results are not searched."""
     started, run = await begin_turn(store, await store.create(extras={"w": "zebra"}), "q")
-    step = [asked("c1", run_id=run.id, data={"w": "zebra"}), result("c1", 0, 2, "zebra", run_id=run.id)]
-    await store.append(started.head, step)
+    call = asked("c1", run_id=run.id, data={"w": "zebra"})
+    arguments: dict[str, Any] = {"query": "a Heron", "pages": [12, {"deep": "otter"}], "no": None, "yes": True}
+    use = {"type": "tool_use", "id": "c1", "name": "look_up", "input": arguments}
+    thinking = {"type": "thinking", "thinking": "zebra"}
+    message = {"role": "assistant", "content": [thinking, {"type": "text", "text": "I look for a lynx."}, use]}
+    long: Any = [{"type": "text", "text": "badger"}, {"type": "image", "source": {"data": "zebra"}}]
+    long.append({"type": "text", "text": "x" * 8192 + " zebra"})
+    step = [call.changed(message=message), result("c1", 0, 2, long, run_id=run.id)]
+    problem = Entry(type="tool_error", run_id=run.id, data={"message": "The ferret is offline.", "other": "zebra"})
+    started = await store.append(started.head, [*step, problem, Entry(type="run_resumed", data={"message": "zebra"})])
+    for text, position in {"heron otter 12": 2, "look up": 2, "LYNX": 2, "badger": 3, "ferret": 4}.items():
+        assert [hit.position for hit in await store.search(text)] == [position], text
+    [(row, _)] = await describe_hits(store, await store.search("otter"), "otter")
+    assert row["snippet"] == "I look for a lynx. look_up a Heron 12 otter"
+    assert highlighted("An otter's", "OTTER") == [(False, "An "), (True, "otter"), (False, "'s")]
     elsewhere = await store.in_project("elsewhere").create(title="zebra")
     await store.append(elsewhere, [said("zebra")])
     assert await store.search("zebra") == []
@@ -146,10 +161,10 @@ async def test_search_follows_replaced_stitches(full_backend: FullBackend) -> No
     ]
     for _ in range(2):
         await full_backend.put(tells)
-        assert await places(full_backend, "unicorn") == {5}
+        assert await places(full_backend, "unicorn") == {4, 5}
         assert await places(full_backend, "dragon") == {1, 2, 6}
     await full_backend.put([tells[0].changed(message=said("unicorn").message), tells[0]])
-    assert await places(full_backend, "unicorn") == {5}
+    assert await places(full_backend, "unicorn") == {4, 5}
     await full_backend.delete(Find(Thread, (Where("id", "=", thread.id),)))
     assert await places(full_backend, "unicorn") == await places(full_backend, "dragon") == set()
 

@@ -106,7 +106,7 @@ class History(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A search result: in the title of a thread (position None), an input or an answer."""
+    """A search result: in the title of a thread (position None), or in a stitch."""
 
     thread_id: UUID
     """Id of the thread."""
@@ -118,6 +118,10 @@ class Hit(NamedTuple):
     """Key of the thread."""
     title: str | None
     """Title of the thread."""
+    run_id: UUID | None = None
+    """Id of the run of the stitch."""
+    snippet: str = ""
+    """Text around the first matching word."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -401,7 +401,18 @@ class ReadMethods:
             limit: Maximum number of hits.
         """
         result = await self._get("/api/search", q=text, limit=limit)
-        return [Hit(UUID(row["thread_id"]), row["position"], row["score"], row["key"], row["title"]) for row in result]
+        return [
+            Hit(
+                UUID(row["thread_id"]),
+                row["position"],
+                row["score"],
+                row["key"],
+                row["title"],
+                UUID(row["run_id"]) if row.get("run_id") else None,
+                row.get("snippet", ""),
+            )
+            for row in result
+        ]
 
     async def errors(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
         """Return the latest error stitches of the project, newest first.

@@ -338,7 +338,10 @@ class Store(StoreCore):
         return await self._backend.average_tokens(self.project, since)
 
     async def search(self, text: str, *, limit: int = 20) -> list[SearchHit]:
-        """Return the titles, inputs and answers of this project that contain every word of a text, best match first.
+        """Return the titles and stitches of this project that contain every word of a text, best match first.
+
+        Stitches have inputs, answers, the arguments and results of tool calls, and errors. Of one tool call, and of one
+        result, the first 8,192 characters are searched.
 
         If a database has more than 10,000 matches, the newest 10,000 of them are ranked. On PostgreSQL, also only the
         newest 1,000 titles that match are ranked.

@@ -45,7 +45,8 @@ async def test_search_finds_every_word_in_titles_inputs_and_answers(files: Files
     await append(files, started, thinking.changed(message={"role": "assistant", "content": "red balloon"}))
     head = await head_of(files, head.id)
     hits = await files.search("default", "Balloon red", 10)
-    assert hits == [SearchHit(head.id, 2, 3.0), SearchHit(titled.id, None, 2.0), SearchHit(head.id, 1, 2.0)]
+    assert hits[:2] == [SearchHit(head.id, 2, 3.0), SearchHit(titled.id, None, 2.0)]
+    assert [hit.position for hit in hits[2:]] == [1, 4]
     assert await files.search("default", "Balloon red", 1) == hits[:1]
     assert await files.search("default", "red submarine", 10) == []
     assert await files.search("default", " ?! ", 10) == []

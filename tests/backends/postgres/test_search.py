@@ -208,7 +208,7 @@ WAITING = """SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
              AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 FILL = """WITH filled AS (
               INSERT INTO lockstitch.text_search
-              SELECT thread_id, position, log_id, lockstitch.message_words(message) FROM lockstitch.stitches)
+              SELECT thread_id, position, log_id, lockstitch.stitch_words(type, message, data) FROM lockstitch.stitches)
           UPDATE lockstitch.search_mark SET log_id = 1"""
 REPLACE = """UPDATE lockstitch.stitches SET message = '{"role": "user", "content": "coffee"}'"""
 

@@ -12,7 +12,8 @@ from uuid import UUID
 from lockstitch.backend import SearchHit, Sizes, ThreadUsage
 from lockstitch.backends.files import disk, log, tables
 from lockstitch.backends.files.transaction import Folder
-from lockstitch.model import BlobUse, Run, Stitch, Thread, codec, text_of
+from lockstitch.model import BlobUse, Run, Stitch, Thread, codec
+from lockstitch.model.searched_text import searched_text
 from lockstitch.model.side_records import day_of, hour_of
 from lockstitch.model.statistics import (
     TOOL_ERRORS,
@@ -257,16 +258,14 @@ def search(folder: Folder, project: str, text: str, limit: int) -> list[SearchHi
             continue
         if score := _score(words, head.title or ""):
             hits.append(SearchHit(head.id, None, score))
-        stitches = filter(_is_searchable, log.read(folder, head.id, [(1, None)]))
-        scores = ((stitch.position, _score(words, text_of(stitch.message)[:LONGEST])) for stitch in stitches)
+        texts = (
+            (stitch.position, searched_text(stitch.type, stitch.message, stitch.data)[:LONGEST])
+            for stitch in log.read(folder, head.id, [(1, None)])
+        )
+        scores = ((position, _score(words, text)) for position, text in texts if text)
         hits.extend(SearchHit(head.id, position, score) for position, score in scores if score)
     hits.sort(key=lambda hit: (-hit.score, hit.thread_id, hit.position or 0))
     return hits[:limit]
-
-
-def _is_searchable(stitch: Stitch) -> bool:
-    """True for an input or a final answer. Texts between tool calls are not searched."""
-    return stitch.type == "input" or (stitch.type == "llm_call" and stitch.status != "tool_use")
 
 
 def _score(words: set[str], text: str) -> float:

@@ -206,8 +206,9 @@ newest AS MATERIALIZED (
        AND text.log_id <= :mark AND (SELECT count(*) FROM found) >= :many
      ORDER BY text.log_id DESC LIMIT :ranked)),
 recent AS MATERIALIZED (
-    SELECT thread_id, position, lockstitch.message_words(message) AS words FROM stitches
-    WHERE log_id > :mark AND (type = 'input' OR (type = 'llm_call' AND status IS DISTINCT FROM 'tool_use')))
+    SELECT thread_id, position, lockstitch.stitch_words(type, message, data) AS words FROM stitches
+    WHERE log_id > :mark
+      AND (message IS NOT NULL OR type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error')))
 SELECT thread_id, position, score FROM (
     SELECT titled.id AS thread_id, NULL::bigint AS position,
            ts_rank(to_tsvector('simple', lockstitch.search_words(titled.title)), query) AS score
@@ -267,15 +268,15 @@ SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 
 -- Safe while the lock is held. The stitches are locked as their foreign key locks them: one that is deleted
 -- concurrently is skipped before the limit, so fewer rows mean that no stitches are left.
 WITH next AS MATERIALIZED (
-    SELECT thread_id, position, log_id, message FROM stitches
-    WHERE log_id > :mark AND log_id <= :complete AND message IS NOT NULL
-      AND (type = 'input' OR (type = 'llm_call' AND status IS DISTINCT FROM 'tool_use'))
+    SELECT thread_id, position, log_id, type, message, data FROM stitches
+    WHERE log_id > :mark AND log_id <= :complete
+      AND (message IS NOT NULL OR type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error'))
     ORDER BY log_id
     LIMIT :limit
     FOR KEY SHARE),
 filled AS (
     INSERT INTO text_search (thread_id, position, log_id, words)
-    SELECT thread_id, position, log_id, lockstitch.message_words(message) FROM next)
+    SELECT thread_id, position, log_id, lockstitch.stitch_words(type, message, data) FROM next)
 UPDATE search_mark
 SET log_id = (SELECT CASE WHEN count(*) < :limit::bigint THEN :complete::bigint ELSE max(next.log_id) END FROM next)
 RETURNING log_id;

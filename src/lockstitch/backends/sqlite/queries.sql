@@ -113,9 +113,8 @@ DELETE FROM settled_days WHERE day IN (SELECT substr(started_at, 1, 10) FROM run
 SELECT log_id FROM search_mark;
 
 -- own: search_next
-SELECT log_id, message FROM stitch_rows
-WHERE log_id > :mark AND message IS NOT NULL
-  AND (type = 'input' OR (type = 'llm_call' AND status IS NOT 'tool_use'))
+SELECT log_id, type, message, iif(message IS NULL, data, NULL) FROM stitch_rows
+WHERE log_id > :mark
 ORDER BY log_id
 LIMIT :limit;
 
@@ -126,13 +125,14 @@ INSERT INTO text_search (rowid, text) VALUES (:log_id, :text);
 UPDATE search_mark SET log_id = :mark;
 
 -- own: search_of_threads
-SELECT s.log_id, s.message FROM stitch_rows s JOIN threads t ON t.no = s.thread_no
-WHERE t.id IN ({ids}) AND s.position >= :first AND s.position <= :last AND s.message IS NOT NULL AND s.log_id <= (SELECT log_id FROM search_mark)
-  AND (s.type = 'input' OR (s.type = 'llm_call' AND s.status IS NOT 'tool_use'));
+SELECT s.log_id, s.type, s.message, iif(s.message IS NULL, s.data, NULL)
+FROM stitch_rows s JOIN threads t ON t.no = s.thread_no
+WHERE t.id IN ({ids}) AND s.position >= :first AND s.position <= :last
+  AND s.log_id <= (SELECT log_id FROM search_mark);
 
 -- own: search_filled
--- A stitch at or before the mark. Its text is NULL if it is not searchable.
-SELECT s.log_id, iif(s.type = 'input' OR (s.type = 'llm_call' AND s.status IS NOT 'tool_use'), s.message, NULL)
+-- A stitch at or before the mark.
+SELECT s.log_id, s.type, s.message, iif(s.message IS NULL, s.data, NULL)
 FROM stitch_rows s JOIN threads t ON t.no = s.thread_no
 WHERE t.id = :thread_id AND s.position = :position AND s.log_id <= :mark;
 

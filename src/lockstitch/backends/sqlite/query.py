@@ -15,7 +15,9 @@ from lockstitch.backends.sqlite.schema import extensions, statements
 from lockstitch.errors import Refused
 from lockstitch.extension import known
 from lockstitch.lenses import catalog
-from lockstitch.model import Json, Stitch, codec, text_of
+from lockstitch.model import Json, Stitch, codec
+from lockstitch.model.searched_text import searched_text
+from lockstitch.model.stitch import ERROR_TYPES
 
 _VIEW = re.compile(r"\bCREATE VIEW\b")
 
@@ -80,14 +82,14 @@ def words(text: str) -> list[str]:
 
 
 def catch_up(dialect: Dialect) -> Script[bool]:
-    """Index the next inputs and answers in the order of the log. Return True if more are left.
+    """Index the next stitches in the order of the log. Return True if more are left.
 
     There is one writer, so `log_id` rises in the order of commits, and no stitch is skipped.
     """
     mark = (yield dialect.statement("search_mark", {}))[0][0]
     rows = yield dialect.statement("search_next", {"mark": mark, "limit": _BATCH})
-    for log_id, message in rows:
-        yield dialect.statement("search_add", {"log_id": log_id, "text": searchable(message)})
+    for log_id, *content in rows:
+        yield from _write(dialect, "search_add", log_id, _searched(*content))
     if rows:
         yield dialect.statement("search_move", {"mark": rows[-1][0]})
     return len(rows) == _BATCH
@@ -98,8 +100,8 @@ def forget(dialect: Dialect, ids: list[str], first: int = 0, last: int = 2**62) 
     marks, named = dialect.among(ids)
     span = {"first": first, "last": last}
     rows = yield dialect.statement("search_of_threads", {**named, **span}, ids=marks or "NULL")
-    for log_id, message in rows:
-        yield dialect.statement("search_remove", {"log_id": log_id, "text": searchable(message)})
+    for log_id, *content in rows:
+        yield from _write(dialect, "search_remove", log_id, _searched(*content))
 
 
 def replace(dialect: Dialect, stitches: Sequence[Stitch], put: Script[None]) -> Script[None]:
@@ -108,16 +110,26 @@ def replace(dialect: Dialect, stitches: Sequence[Stitch], put: Script[None]) -> 
     places = [{"thread_id": str(stitch.thread_id), "position": stitch.position} for stitch in stitches] if mark else []
     replaced: dict[int, Json] = {}
     for place in places:
-        for log_id, message in (yield dialect.statement("search_filled", {**place, "mark": mark})):
+        for log_id, *content in (yield dialect.statement("search_filled", {**place, "mark": mark})):
             # If two stitches have the same position, the last one counts.
-            if log_id not in replaced and message is not None:
-                yield dialect.statement("search_remove", {"log_id": log_id, "text": searchable(message)})
+            if log_id not in replaced:
+                yield from _write(dialect, "search_remove", log_id, _searched(*content))
             replaced[log_id] = place
     yield from put
     for place in replaced.values():
-        for log_id, message in (yield dialect.statement("search_filled", {**place, "mark": mark})):
-            if message is not None:
-                yield dialect.statement("search_add", {"log_id": log_id, "text": searchable(message)})
+        for log_id, *content in (yield dialect.statement("search_filled", {**place, "mark": mark})):
+            yield from _write(dialect, "search_add", log_id, _searched(*content))
+
+
+def _write(dialect: Dialect, change: str, log_id: int, text: str) -> Script[None]:
+    if text:
+        yield dialect.statement(change, {"log_id": log_id, "text": text})
+
+
+def _searched(type: str, message: str | None, data: str | None) -> str:
+    """Return the text of a stitch that is indexed. Only of errors without a message, it is in the data."""
+    known: Json | None = codec.loads(data) if data and type in ERROR_TYPES else None
+    return searched_text(type, codec.loads(message) if message else None, known)[:LONGEST]
 
 
 def search(dialect: Dialect, project: str, text: str, limit: int) -> Script[list[SearchHit]]:
@@ -129,8 +141,3 @@ def search(dialect: Dialect, project: str, text: str, limit: int) -> Script[list
     parameters = {"project": project, "query": query, "ranked": RANKED, "limit": limit}
     rows = yield dialect.statement("search", parameters)
     return [SearchHit(dialect.decode_id(thread_id), position, -score) for thread_id, position, score in rows]
-
-
-def searchable(message: str | None) -> str:
-    """Return the text of a message that is indexed."""
-    return text_of(codec.loads(message))[:LONGEST] if message else ""

@@ -157,7 +157,7 @@ def search(
     words: Annotated[list[str], typer.Argument(metavar="WORDS", help="Words that must all occur.", show_default=False)],
     limit: Limit = 20,
 ) -> None:
-    """Search titles, inputs and answers. The best matches come first."""
+    """Search titles, messages, tool calls, tool results and errors. The best matches come first."""
     session = session_of(context)
     text = " ".join(words)
     with session.open() as store:

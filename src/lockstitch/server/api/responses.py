@@ -317,10 +317,12 @@ class Hit(ResponseModel):
     """A search result."""
 
     thread_id: UUID
-    position: int
+    position: int | None
+    run_id: UUID | None
     score: float
     key: str | None
     title: str | None
+    snippet: str
 
 
 class Statistics(ResponseModel):

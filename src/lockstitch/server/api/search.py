@@ -15,6 +15,7 @@ from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Since, TextPar
 from lockstitch.server.auth import Admin, Caller, Reader
 from lockstitch.server.routing import LazyRouter
 from lockstitch.store import QueryResult
+from lockstitch.store.reports.matches import describe_hits
 from lockstitch.store.reports.statistics import RunFilter, Statistics
 
 statistics_router = LazyRouter(prefix="/api/stats", tags=["statistics"], default_response_class=ExactJSON)
@@ -149,21 +150,9 @@ async def search(
     q: Annotated[TextParam, Query(min_length=1, max_length=1000, description="Words. Results contain all of them.")],
     limit: Limit = 20,
 ) -> ExactJSON:
-    """Search titles, messages and answers. Best results first."""
+    """Search titles, messages, tool calls, tool results and errors. Best results first, with the text around a word."""
     hits = await caller.store.search(q, limit=limit)
-    heads = {hit.thread_id: await caller.store.thread(hit.thread_id) for hit in hits}
-    return ExactJSON(
-        [
-            {
-                "thread_id": str(hit.thread_id),
-                "position": hit.position,
-                "score": hit.score,
-                "key": heads[hit.thread_id].key,
-                "title": heads[hit.thread_id].title,
-            }
-            for hit in hits
-        ]
-    )
+    return ExactJSON([row for row, _ in await describe_hits(caller.store, hits, q)])
 
 
 @search_router.get("/errors", response_model=list[responses.Stitch])

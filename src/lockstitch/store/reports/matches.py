@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from lockstitch.backend import SearchHit
-from lockstitch.model import Json, Thread, text_of
+from lockstitch.model import Json, Thread
+from lockstitch.model.searched_text import searched_text
 from lockstitch.store.core import StoreCore
 
 _BEFORE: Final = 60
@@ -29,7 +30,7 @@ async def _described(store: StoreCore, thread: Thread, hit: SearchHit, text: str
     content = thread.title or ""
     if hit.position is not None:
         stitch = next(iter(await store.stitches(thread, hit.position, hit.position)), None)
-        content = text_of(stitch.message) if stitch else ""
+        content = searched_text(stitch.type, stitch.message, stitch.data) if stitch else ""
         run_id = str(stitch.run_id) if stitch and stitch.run_id else None
     row: Json = {
         "thread_id": str(thread.id),
@@ -52,6 +53,16 @@ def snippet(content: str, text: str) -> str:
     start = content.rfind(" ", 0, start) + 1 if start else 0
     piece = content[start : start + _LENGTH]
     return f"{'…' if start else ''}{piece}{'…' if start + _LENGTH < len(content) else ''}"
+
+
+def highlighted(text: str, words: str) -> list[tuple[bool, str]]:
+    """Return the pieces of a text, each with True if it is one of the words."""
+    pieces: list[tuple[bool, str]] = []
+    end = 0
+    for match in word_pattern(words.split()).finditer(text):
+        pieces += [(False, text[end : match.start()]), (True, match[0])]
+        end = match.end()
+    return [piece for piece in (*pieces, (False, text[end:])) if piece[1]]
 
 
 def word_pattern(words: Sequence[str]) -> re.Pattern[str]:

@@ -1,15 +1,18 @@
 """`COLUMNS`: the columns of the list of threads that a user can choose, and their cells."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from lockstitch.model import Run, answer_of, text_of
 from lockstitch.model.scores import average_score
+from lockstitch.model.searched_text import searched_text
 from lockstitch.server.pages.common.content import answer_line, one_line
 from lockstitch.server.pages.common.forms import changed
 from lockstitch.server.pages.common.rows import ThreadListRow
 from lockstitch.store import Store, Where
 from lockstitch.store.annotation import feedback_scores
+from lockstitch.store.reports.matches import highlighted, snippet
 
 _PREVIEW: Final = 160
 """Maximum number of characters of an input or output."""
@@ -46,6 +49,22 @@ COLUMNS: Final = {
 }
 """All columns by name, in their order on the page. Status, thread and action are always shown."""
 DEFAULT: Final = ("agent", "wait", "latency", "tokens", "cost", "at")
+
+
+async def with_matches(
+    store: Store, rows: Sequence[ThreadListRow], positions: Mapping[UUID, int], text: str
+) -> list[ThreadListRow]:
+    """Return the rows with the text around the words of a search. It reads one stitch of each row."""
+    shown: list[ThreadListRow] = []
+    for row in rows:
+        position = positions.get(row.thread.id)
+        stitches = [] if position is None else await store.stitches(row.thread, position, position)
+        for stitch in stitches:
+            around = snippet(searched_text(stitch.type, stitch.message, stitch.data), text)
+            line = [("mark" if matches else "piece", piece) for matches, piece in highlighted(around, text)]
+            row = changed(row, line=line)
+        shown.append(row)
+    return shown
 
 
 async def with_cells(store: Store, rows: Sequence[ThreadListRow], columns: Sequence[Column]) -> list[ThreadListRow]:

@@ -1,10 +1,14 @@
 """`listed()`: one page of the list of threads, or the threads that a search finds."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import UUID
 
 from lockstitch.errors import NotFound
 from lockstitch.model import Thread
+from lockstitch.model.ids import SHORT_ID
 from lockstitch.server.pages.common import rows as waiting
 from lockstitch.server.pages.threads.filters import Filters
 from lockstitch.store import Store
@@ -22,6 +26,8 @@ class ThreadPage:
     others: list[Thread]
     has_more: bool
     """True if there are more threads."""
+    positions: Mapping[UUID, int] = field(default_factory=dict[UUID, int])
+    """Positions of stitches that a search has found, by thread."""
 
 
 async def listed(store: Store, filters: Filters, *, after: str = "") -> ThreadPage:
@@ -29,13 +35,14 @@ async def listed(store: Store, filters: Filters, *, after: str = "") -> ThreadPa
     conditions = filters.conditions(store.clock.now())
     by_time = filters.order == "time" and not filters.ascending
     if filters.q:
-        threads = await _searched(store, filters, conditions)
+        threads, positions = await _searched(store, filters, conditions)
         wanting = [thread for thread in threads if waiting.person_waits_of(thread)]
         if filters.status == "person":
-            return ThreadPage(wanting, [], has_more=False)
+            return ThreadPage(wanting, [], has_more=False, positions=positions)
         if not by_time:
-            return ThreadPage([], threads, has_more=False)
-        return ThreadPage(wanting, [thread for thread in threads if thread not in wanting], has_more=False)
+            return ThreadPage([], threads, has_more=False, positions=positions)
+        rest = [thread for thread in threads if thread not in wanting]
+        return ThreadPage(wanting, rest, has_more=False, positions=positions)
     needing: list[Thread] = []
     if filters.status == "person" or (by_time and not after and filters.status in ("", "waiting")):
         found = (await waiting.needing(store))[0]
@@ -52,21 +59,38 @@ async def listed(store: Store, filters: Filters, *, after: str = "") -> ThreadPa
     return ThreadPage(needing, others, has_more=len(threads) > PAGE)
 
 
-async def _searched(store: Store, filters: Filters, conditions: dict[str, Any]) -> list[Thread]:
-    """Return the threads with this id or key, or with these words, best matches first, or in the order of the list."""
-    try:
-        ids = [(await store.thread(filters.q)).id]
-    except NotFound:
-        ids = []
-    ids += [hit.thread_id for hit in await store.search(filters.q, limit=SEARCH_LIMIT)]
-    ids = list(dict.fromkeys(ids))
+async def _searched(store: Store, filters: Filters, conditions: dict[str, Any]) -> tuple[list[Thread], dict[UUID, int]]:
+    """Return the threads that a text names, and those with its words, best matches first, or in the order of the list.
+
+    The positions are those of the best matches in the logs of the threads.
+    """
+    ids = await _named(store, filters.q)
+    hits = await store.search(filters.q, limit=SEARCH_LIMIT)
+    ids = list(dict.fromkeys([*ids, *(hit.thread_id for hit in hits)]))
     if not ids:
-        return []
-    sort, ascending = filters.order, bool(filters.ascending)
-    threads = await store.threads(limit=None, id=ids, sort=sort, ascending=ascending, **conditions)
-    if filters.sort or filters.ascending:
-        return threads
-    return sorted(threads, key=lambda thread: ids.index(thread.id))
+        return [], {}
+    order: dict[str, Any] = {"sort": filters.order, "ascending": bool(filters.ascending)}
+    threads = await store.threads(limit=None, id=ids, **order, **conditions)
+    if not filters.sort and not filters.ascending:
+        threads.sort(key=lambda thread: ids.index(thread.id))
+    positions: dict[UUID, int] = {}
+    for hit in hits:
+        if hit.position is not None:
+            positions.setdefault(hit.thread_id, hit.position)
+    return threads, positions
+
+
+async def _named(store: Store, text: str) -> list[UUID]:
+    """Return the ids of the threads with this key, or with an id that the text can mean: of a thread, run or stitch."""
+    ids: list[UUID] = []
+    with suppress(NotFound):
+        ids.append((await store.thread(text)).id)
+    if len(text) >= SHORT_ID:
+        ids += [thread.id for thread in await store.match_threads(text, limit=PAGE)]
+        ids += [run.thread_id for run in await store.match_runs(text, limit=PAGE)]
+        with suppress(NotFound):
+            ids.append((await store.stitch(text)).thread_id)
+    return ids
 
 
 async def _matching(store: Store, threads: list[Thread], conditions: dict[str, Any]) -> list[Thread]:

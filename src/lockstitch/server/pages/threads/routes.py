@@ -17,7 +17,7 @@ from lockstitch.server.pages.common.format import TimedCache
 from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to, render_page
 from lockstitch.server.pages.common.rows import ThreadListRow, rows
 from lockstitch.server.pages.navbar import page_router
-from lockstitch.server.pages.threads.columns import COLUMNS, with_cells
+from lockstitch.server.pages.threads.columns import COLUMNS, with_cells, with_matches
 from lockstitch.server.pages.threads.counts import counts_of, forget
 from lockstitch.server.pages.threads.filters import KINDS, SPANS, TABS, Filters, filters_of
 from lockstitch.server.pages.threads.reader import listed
@@ -56,6 +56,9 @@ async def threads(request: Request, caller: Reader, after: str = "") -> Response
         "more": result.has_more,
         "after": after,
     }
+    if result.positions:
+        for name in ("needing", "others"):
+            shown[name] = await with_matches(store, shown[name], result.positions, filters.q)
     if after and is_htmx_request(request):
         return render_page(request, caller, "threads/rows.html", rows=shown["others"], **shown)
     shown |= {"tabs": TABS, "counts": await counts_of(store)}
