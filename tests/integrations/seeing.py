@@ -36,6 +36,7 @@ def _run(run: Run, rows: list[Stitch]) -> Json:
     return {
         **{name: getattr(run, name) for name in fields},
         "times": (run.started_at, run.completed_at),
+        "texts": (run.imported_input, run.imported_answer),
         "ends": (spans.get(run.input_position or 0), spans.get(run.output_position or 0)),
     }
 

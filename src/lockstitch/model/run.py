@@ -115,6 +115,21 @@ class Run(Record):
         return bool(self.state.get("compiles"))
 
     @property
+    def is_trace(self) -> bool:
+        """True if this is an imported trace. Its first stitch is a span, which has no input or even an answer."""
+        return self.role == "trace"
+
+    @property
+    def imported_input(self) -> str:
+        """Text of the input of an imported trace, at most 4,000 characters. Other runs have a stitch with it."""
+        return str(self.state.get("said") or "") if self.is_trace else ""
+
+    @property
+    def imported_answer(self) -> str:
+        """Text of the answer of an imported trace: the start if a model call has it, else up to 4,000 characters."""
+        return str(self.state.get("answer") or "") if self.is_trace else ""
+
+    @property
     def known_cost(self) -> Json:
         """The cost in the documented form: {} if no model call has a known price."""
         return self.cost if "total_cost" in self.cost else {}

@@ -45,7 +45,7 @@ class Thread(Record):
     """`chat`: a conversation. `goal`: a task that workers execute. `task`: a child thread. `trace`: an imported trace.
     """
     agent: Annotated[Text, Field(max_length=255)] | None = None
-    """Name of the agent that executes the thread. Of an imported trace: the name of the root span of its last run."""
+    """Name of the agent that executes the thread. Of an imported trace: the agent or root span of its last run."""
     version: Count | None = None
     """Version of the agent's definition."""
     parent_id: UUID | None = None

@@ -15,6 +15,8 @@ import pytest
 from lockstitch.integrations.otel import OpenTelemetry, read_body
 from lockstitch.integrations.spans.span import TokenCounts
 from lockstitch.model import Run, Stitch, Thread, answer_of, tool_uses
+from lockstitch.server.pages.common.rows import rows
+from lockstitch.server.pages.threads.columns import COLUMNS, with_cells
 from lockstitch.store import Store, open_store
 from tests.integrations.importing import import_path, items_of, lens
 from tests.integrations.otel.bodies import FIXTURES
@@ -110,6 +112,23 @@ EXPECTED = {
 }
 
 
+AGENTS = {
+    "beeai": "RequirementAgent",
+    "beeai_stream": "OpenAIChatModel",
+    "litellm": "litellm_request",
+    "litellm_stream": "litellm_request",
+    "llama_index": "FunctionAgent",
+    "llama_index_stream": "FunctionAgent",
+    "smolagents": "ToolCallingAgent",
+    "smolagents_stream": "ToolCallingAgent",
+    "smolagents_team": "ToolCallingAgent",
+    "smolagents_audit": "Audited",
+    "traceloop": "weather_flow",
+    "traceloop_stream": "weather_flow",
+}
+"""The agent of the run, where the client has another name than `weather`: its class or the traced function."""
+
+
 class Record(NamedTuple):
     """The record of one recording."""
 
@@ -191,6 +210,16 @@ async def test_question_and_answer_are_text(name: str) -> None:
         final = [tool.message for tool in record.of_type("tool_call") if tool.name == "final_answer"]
         # These two agents answer with a tool. LiteLLM made one call, which requests a tool.
         assert "It is 21C in Paris." in answers or final or name == "litellm"
+        (turn,) = [turn for turn in (await record.store.history(record.thread)).turns if turn.run.id == record.run.id]
+        row = (await rows(record.store, [record.thread]))[0]
+        (row,) = await with_cells(record.store, [row], [COLUMNS["input"], COLUMNS["output"]])
+        assert (turn.user_message, turn.run.agent) == ("Weather in Paris?", AGENTS.get(name, "weather"))
+        assert (row.title, row.cells["input"]) == ("Weather in Paris?", "Weather in Paris?")
+        assert (turn.final_response or "") == ("It is 21C in Paris." if name != "litellm" else "")
+        assert row.cells["output"] == (turn.final_response or "")
+        assert (row.run, row.thread.model, row.thread.agent) == (record.run, record.run.model, record.run.agent)
+        assert record.thread.total_tokens == record.run.input_tokens + record.run.output_tokens
+        assert record.thread.latency_ms is not None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -278,7 +307,7 @@ async def test_embedding_is_not_a_model_call() -> None:
 
 # The table of docs/reference/trace-clients.md
 
-COLUMNS = ("text", "tools", "tokens", "cache tokens", "cost", "conversation", "streaming", "errors", "embeddings")
+CELLS = ("text", "tools", "tokens", "cache tokens", "cost", "conversation", "streaming", "errors", "embeddings")
 NOT_RECORDED = "\N{EN DASH}"
 
 
@@ -293,7 +322,7 @@ def documented() -> Iterator[tuple[str, dict[str, str]]]:
             continue
         elif header and line.startswith("|"):
             row = dict(zip(header, cells, strict=True))
-            yield row["fixture"].strip("`"), {column: row[column] for column in COLUMNS}
+            yield row["fixture"].strip("`"), {column: row[column] for column in CELLS}
         else:
             header = []
 
@@ -311,7 +340,7 @@ def exists(name: str) -> bool:
 
 async def found(name: str) -> dict[str, str]:
     """Return the cells that the recordings of a client give."""
-    cells = dict.fromkeys(COLUMNS, NOT_RECORDED)
+    cells = dict.fromkeys(CELLS, NOT_RECORDED)
     async with imported(name) as record:
         calls, tools = record.of_type("llm_call"), record.of_type("tool_call")
         answered = [tool for tool in tools if tool.message is not None]

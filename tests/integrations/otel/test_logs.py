@@ -48,10 +48,16 @@ EXPECTED = {
     "claude_code_only_logs": Expected(["I look.", "It is 21C in Paris."], 2 * 1290, [CLAUDE_TOOL], "Weather in Paris?"),
     "claude_code_failed": Expected([None], 0, [], "Please fail"),
     "openai_events": Expected(
-        [None, "It is 21C in Paris."], 2 * 1530, [("get_weather", {"city": "Paris"}, "21C in Paris")], ""
+        [None, "It is 21C in Paris."],
+        2 * 1530,
+        [("get_weather", {"city": "Paris"}, "21C in Paris")],
+        "Weather in Paris?",
     ),
     "openai_details": Expected(
-        [None, "It is 21C in Paris."], 2 * 1530, [("get_weather", {"city": "Paris"}, "21C in Paris")], ""
+        [None, "It is 21C in Paris."],
+        2 * 1530,
+        [("get_weather", {"city": "Paris"}, "21C in Paris")],
+        "Weather in Paris?",
     ),
 }
 

@@ -12,6 +12,7 @@ from lockstitch.store import Store
 from tests.engine.agents import scripted
 from tests.integrations.importing import import_path
 from tests.integrations.langsmith import recorded
+from tests.integrations.otel.test_clients import path_of
 from tests.server.looking import PHONE, look, sticks_out
 from tests.server.pages import runs
 
@@ -249,6 +250,32 @@ async def test_imported_run_is_found_by_its_source_id(store: Store, url: str, pa
     await expect(panel.get_by_role("tab").first).to_have_text(re.compile("Inputs|Request|Input"))
     await page.keyboard.press("4")
     await expect(panel).to_contain_text('"parent_id"')
+
+
+async def test_imported_thread_is_shown_as_conversation(store: Store, url: str, page: Page) -> None:
+    """The question, the calls and the answer come first. Spans are in the waterfall, and requests look like native."""
+    await import_path(store, "langsmith", recorded.FIXTURES / "prov_openai")
+    await import_path(store, "otel", path_of("smolagents"))
+    threads = {thread.agent: thread for thread in await store.threads(kind="trace")}
+    await page.goto(f"{url}/threads/{threads['ToolCallingAgent'].id}")
+    seam = page.locator("#seam")
+    await expect(seam.locator(".bubble")).to_have_text("Weather in Paris?")
+    await expect(seam.locator(".runline").first).to_contain_text("ToolCallingAgentgpt-4o-mini")
+    # The answer is the result of a tool, which the root repeats.
+    await expect(seam.locator(".say.pre")).to_have_text("It is 21C in Paris.")
+    await look(page, "imported-thread")
+    await page.goto(f"{url}/threads/{threads['weather_agent'].id}")
+    await expect(seam.locator("li")).to_have_count(4)
+    await expect(seam).not_to_contain_text("span model")
+    await expect(seam.locator("li").last).to_contain_text("It is 21C in Paris.")
+    await page.get_by_role("link", name="Waterfall").click()
+    await page.wait_for_selector("#waterfall[data-ready]")
+    await page.locator("#rows .wf").last.click()
+    panel = page.locator("#panel")
+    await expect(panel.locator("summary")).to_contain_text(
+        ["parameters", "You know weather.", "1: get_weather", "Weather in Paris?", "get_weather(…)", "1 tool result"]
+    )
+    await look(page, "imported-request", within="#panel")
 
 
 async def test_waterfall_shows_ten_thousand_rows_with_few_nodes(store: Store, url: str, page: Page) -> None:

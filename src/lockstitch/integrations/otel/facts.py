@@ -378,7 +378,7 @@ def input_messages(inputs: Json) -> list[OtelMessage]:
     """Return the input messages with content, from any place. A plain text is a user message."""
     wordless: list[OtelMessage] = []
     for bag in (inputs, as_json(inputs.get("input"))):
-        for key in ("messages", "input", "prompt", "prompts", "question", "query", "text"):
+        for key in ("messages", "input", "prompt", "prompts", "question", "query", "task", "text"):
             value = bag.get(key)
             otel_messages = messages(value) or [
                 _user(prompt) for prompt in map(as_json, as_list(value)) if "text" in prompt

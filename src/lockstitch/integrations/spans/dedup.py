@@ -11,8 +11,7 @@ from datetime import datetime
 from uuid import UUID
 
 from lockstitch.integrations.spans.rows import MirrorIds, at_of, part, start_time, stored_span_data
-from lockstitch.integrations.spans.span import SpanData, SpanFacts, TraceSource
-from lockstitch.integrations.spans.trace import NewSpan
+from lockstitch.integrations.spans.span import NewSpan, SpanData, SpanFacts, TraceSource
 from lockstitch.model import MirroredModelCall, Stitch, parse_time
 
 

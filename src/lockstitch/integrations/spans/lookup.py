@@ -10,7 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from lockstitch.integrations.spans.rows import MirrorIds, at_of, part, start_time, stored_span_data
-from lockstitch.integrations.spans.span import SpanFacts, TraceSource
+from lockstitch.integrations.spans.span import NewSpan, SpanFacts, TraceSource
 from lockstitch.integrations.spans.tool_calls import MentionedResult
 from lockstitch.integrations.spans.tool_matches import (
     SpanTree,
@@ -21,7 +21,7 @@ from lockstitch.integrations.spans.tool_matches import (
     stated_call_id,
     without_call,
 )
-from lockstitch.integrations.spans.trace import NewSpan, StoredTrace
+from lockstitch.integrations.spans.trace import StoredTrace
 from lockstitch.model import Stitch
 from lockstitch.store.writes.mirrors import MirrorStore
 

@@ -8,7 +8,7 @@ from lockstitch.errors import Conflict, OutcomeUnknown
 from lockstitch.integrations.spans.rows import MirrorIds, SpanRow, part
 from lockstitch.integrations.spans.span import TraceSource
 from lockstitch.integrations.spans.trace import StoredTrace, TraceBuilder, place, price
-from lockstitch.model import TERMINAL_STATUSES, Run, Stitch, Thread
+from lockstitch.model import TERMINAL_STATUSES, Json, Run, Stitch, Thread
 from lockstitch.model.figures import figures_after
 from lockstitch.store import Store
 from lockstitch.store.writes.mirrors import MirrorUpdate
@@ -56,10 +56,17 @@ def _head_fields(into: MirrorUpdate, stored_trace: StoredTrace, run: Run) -> dic
     state = run.state
     if head.user_id is None and state.get("user_id"):
         fields["user_id"] = part(str(state["user_id"]))
-    if head.title is None and state.get("said") and "substitute" not in state and "title" not in into.fields:
-        fields["title"] = " ".join(str(state["said"]).split())[:_TITLE] or None
+    if "substitute" not in state and "title" not in into.fields:
+        # The first question is the title. The root of a trace can state another question than its model call.
+        title, before_title = _title(state), None if stored_trace.is_new else _title(stored_trace.run.state)
+        if title and title != head.title and head.title in (None, before_title):
+            fields["title"] = title
     before = None if stored_trace.is_new else stored_trace.run
     return fields | figures_after(head, [(before, run)], into.fields | fields)
+
+
+def _title(state: Json) -> str | None:
+    return " ".join(str(state.get("said") or "")[:200].split())[:_TITLE] or None
 
 
 _ATTEMPTS: Final = 20

@@ -9,6 +9,7 @@ has the same effect as data in time, and a second import changes nothing.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, Required, TypedDict, cast
+from uuid import UUID
 
 import orjson
 
@@ -192,6 +193,15 @@ class SpanFacts:
     def answer(self) -> str | None:
         """The last assistant text in its outputs, searched when it is read."""
         return self.find_answer()
+
+
+@dataclass(slots=True)
+class NewSpan:
+    """A span with new data, merged with the stored data."""
+
+    data: SpanData
+    facts: SpanFacts
+    duplicate_of: UUID | None = None
 
 
 class TraceSource(Protocol):

@@ -26,9 +26,10 @@ from lockstitch.integrations.spans.rows import (
     removed,
     start_time,
 )
-from lockstitch.integrations.spans.span import Generation, SpanData, SpanFacts, TraceSource, is_root
+from lockstitch.integrations.spans.span import Generation, NewSpan, SpanData, SpanFacts, TraceSource, is_root
 from lockstitch.integrations.spans.tool_calls import MentionedResult, ToolCallIndex
 from lockstitch.integrations.spans.tool_matches import SpanTree
+from lockstitch.integrations.spans.turn import turn_of
 from lockstitch.model import TERMINAL_STATUSES, Json, Run, Stitch, answer_of, format_time, new_id, parse_time
 from lockstitch.model.run import RunStatus
 
@@ -58,15 +59,6 @@ class StoredTrace:
     """The structure of the stored rows. Empty if it does not matter."""
     calls: Sequence[Stitch] | None = None
     """All model calls and other counted spans of the trace, if the totals must be computed again."""
-
-
-@dataclass(slots=True)
-class NewSpan:
-    """A span with new data, merged with the stored data."""
-
-    data: SpanData
-    facts: SpanFacts
-    duplicate_of: UUID | None = None
 
 
 class TraceBuilder:
@@ -105,7 +97,7 @@ class TraceBuilder:
         rows += [SpanRow(_remaining_values(stitch, places), (), stitch) for stitch in vanished]
         rows += self._unrequested({stitch.position for stitch in vanished if stitch.type == "llm_call"})
         self._number(rows)
-        return self._run(rows), [row for row in rows if row.differs() or row.requested_by is not None]
+        return self._run(rows, ordered), [row for row in rows if row.differs() or row.requested_by is not None]
 
     def _take(self, new_span: NewSpan) -> None:
         span, facts = new_span.data, new_span.facts
@@ -209,14 +201,19 @@ class TraceBuilder:
             row.values["step_number"] = number
         rows += [row for row in others if row.differs()]
 
-    def _run(self, rows: Sequence[SpanRow]) -> Run:
+    def _run(self, rows: Sequence[SpanRow], ordered: Sequence[NewSpan]) -> Run:
         run = self._known.run
         values = self._figures(run, rows)
         values |= self._first_call(rows) if values["steps"] else {"model": None, "provider": None}
         values["started_at"] = min([run.started_at, *(row.at for row in rows if row.values["data"].get("start"))])
-        if self._root is not None:
-            values |= self._of_root(self._root)
-        return run.changed(**values)
+        root = self._root
+        if root is not None:
+            values |= self._of_root(root)
+        run = run.changed(**values)
+        # A substitute may have a root above it that has other values.
+        is_own = root is not None and (self._is_root(root.data) or not self._source.root_names_trace)
+        agent, state = turn_of(run, root, is_own, ordered)
+        return run.changed(agent=agent, state=state)
 
     def _figures(self, run: Run, rows: Sequence[SpanRow]) -> dict[str, Any]:
         """Return tokens, cost and number of model calls: the stored totals plus the changes of these rows."""
@@ -257,14 +254,11 @@ class TraceBuilder:
         end = span.get("end")
         state: Json = {key: value for key, value in self._known.run.state.items() if key not in _ROOT_STATE}
         state |= {key: value for key, value in span.items() if key in _ROOT_STATE}
-        if root.facts.input_text:
-            state["said"] = root.facts.input_text[:200]
         if not self._is_root(span) and self._source.root_names_trace:
             state["substitute"] = {"trace_id": trace_of(self._known.run), "order": self._order_key(span)}
         error = span.get("error") or (span.get("status") if status == "failed" else None)
         return {
             "foreign_id": span["id"] if "substitute" in state else trace_of(self._known.run),
-            "agent": part(span.get("trace_name") or span.get("name")),
             "status": status,
             "stop_reason": {"completed": "end_turn", "failed": "error"}.get(status),
             "error": error,
@@ -280,10 +274,12 @@ class TraceBuilder:
         return self._names.span(self._root.data["id"]) if self._root else None
 
 
+_PREVIEW: Final = 200
+"""Characters of an answer in the state of its run, for lists. A model call has the whole text."""
 _ROOT_STATE: Final = frozenset(
-    {"thread_id", "user_id", "session_id", "group", "total_tokens", "total_cost", "said", "substitute"}
+    {"thread_id", "user_id", "session_id", "group", "total_tokens", "total_cost", "substitute"}
 )
-"""Keys of the state of a run that come from its root. `place` adds `answered_at`."""
+"""Keys of the state of a run that come from its root. `turn_of` adds the texts, and `place` adds `answered_at`."""
 
 
 def trace_of(run: Run) -> str:
@@ -311,10 +307,12 @@ def place(
     answer = _last_answer(stored_trace, run, rows)
     if answer is not None:
         changes["output_position"] = answer.position
-        changes["state"] = {**run.state, "answered_at": format_time(answer.at)}
+        preview = answer_of(answer.values["message"])[:_PREVIEW]
+        changes["state"] = {**run.state, "answered_at": format_time(answer.at), "answer": preview}
     elif stored_trace.calls is not None:
         changes["output_position"] = None
-        changes["state"] = {key: value for key, value in run.state.items() if key != "answered_at"}
+        gone = ("answered_at", "answer") if run.output_position is not None else ("answered_at",)
+        changes["state"] = {key: value for key, value in run.state.items() if key not in gone}
     return run.changed(**changes)
 
 

@@ -11,8 +11,8 @@ from lockstitch.integrations.spans.dedup import ModelCallDedup
 from lockstitch.integrations.spans.lookup import StoreLookup, further
 from lockstitch.integrations.spans.removal import add_to_mirror
 from lockstitch.integrations.spans.rows import MirrorIds, part, start_time, stored_span_data
-from lockstitch.integrations.spans.span import TraceSource, merge
-from lockstitch.integrations.spans.trace import NewSpan, StoredTrace, TraceBuilder, needs_all_calls, price
+from lockstitch.integrations.spans.span import NewSpan, TraceSource, merge
+from lockstitch.integrations.spans.trace import StoredTrace, TraceBuilder, needs_all_calls, price
 from lockstitch.integrations.spans.trace_assignment import TraceAssigner, TraceAssignment
 from lockstitch.model import Blob, BlobUse, Feedback, File, Record, Run, ShareLink, Stitch, Thread
 from lockstitch.store.writes.mirrors import MirrorStore, MirrorUpdate

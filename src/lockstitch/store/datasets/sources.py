@@ -142,7 +142,7 @@ async def content_of(store: Store, run: Run) -> tuple[Json, Json | None] | None:
 
 
 def _inputs(head: Thread, run: Run, question: Stitch | None) -> Json:
-    message = None if question is None else question.message
+    message = None if question is None or run.is_trace else question.message
     content: Any = None if message is None else message.get("content")
     if content:
         return {"input": content}

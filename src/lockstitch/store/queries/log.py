@@ -307,9 +307,10 @@ class LogQueries:
         return [
             Turn(
                 run,
-                # The first span of an imported trace has no message. Its run stores the input of the user.
-                text_of(body.get(run.input_position or 0)) or str(run.state.get("said") or ""),
-                answer_of(body.get(run.output_position)) if run.output_position in positions else None,
+                run.imported_input if run.is_trace else text_of(body.get(run.input_position or 0)),
+                answer_of(body.get(run.output_position))
+                if run.output_position in positions
+                else run.imported_answer or None,
                 files[run.id],
             )
             for run in runs

@@ -149,6 +149,8 @@ class StatusLine:
     def _trace(self, thread: Thread, run: Run | None) -> Line:
         if run is not None and run.error:
             return [("failed", one_line(run.error))]
+        if run is not None and run.imported_answer:
+            return [("", answer_line(run.imported_answer))]
         source = run.source if run is not None else "elsewhere"
         return [("", f"Trace from {source}, {plural(thread.position, 'stitch', 'stitches')}")]
 

@@ -136,6 +136,8 @@ async def counterpart(store: Store, run: Run, head: Thread) -> UUID | None:
 
 
 async def _input_of(store: Store, head: Thread, run: Run) -> str | None:
+    if run.is_trace:
+        return run.imported_input or None
     if run.input_position is None:
         return None
     stitches = await store.stitches(head, run.input_position, run.input_position)

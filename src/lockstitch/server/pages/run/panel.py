@@ -62,9 +62,7 @@ async def panel_of(store: Store, run: Run, at: str) -> Panel:
 
 async def _of_model(store: Store, run: Run, stitch: Stitch) -> Panel:
     mirrored = run.source != "native"
-    request = _data_part(stitch, "inputs") if mirrored else await asked.request(store, stitch)
-    if mirrored and not request:
-        request = [note("Input not recorded.", "The source system sent no inputs.", failed=False)]
+    request = asked.imported_request(run, stitch) if mirrored else await asked.request(store, stitch)
     response = [*_wrong(stitch), *message_parts(stitch.message, "/message")]
     if stitch.message is None and stitch.data.get("text"):
         response.append(text("", stitch.data["text"], "/data/text", says=True))
@@ -175,9 +173,11 @@ async def _of_run(store: Store, run: Run) -> Panel:
     }
     question, answer = stitches.get(run.input_position or 0), stitches.get(run.output_position or 0)
     parts = message_parts(question.message, "/message", at=str(question.position)) if question else []
-    if not parts and run.state.get("said"):
-        parts = [text("", str(run.state["said"]), "/state/said", says=True)]
+    if run.is_trace:
+        parts = [text("", run.imported_input, "/state/said", says=True)] if run.imported_input else []
     got = message_parts(answer.message, "/message", at=str(answer.position)) if answer else []
+    if not got and run.imported_answer:
+        got = [text("", run.imported_answer, "/state/answer", says=True)]
     if run.output:
         got.append(data("Output", run.output, "/output"))
     if run.error:

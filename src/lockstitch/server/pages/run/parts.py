@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, cast
 from lockstitch.engine.ports.provider import Usage
 from lockstitch.engine.usage import estimate, estimate_json, price
 from lockstitch.errors import LockstitchError, NotFound
+from lockstitch.integrations.requests import request_of
 from lockstitch.model import Json, Message, Run, Stitch, as_id, codec
 from lockstitch.model.message import blocks
 from lockstitch.server.pages.common.content import one_line
@@ -48,7 +49,9 @@ async def text_at(store: Store, run: Run, at: str, of: str, pointer: str) -> str
     text_location = await place(store, run, at)
     value: Any
     if of == "request" and text_location.stitch is not None:
-        value = await store.request(text_location.stitch.id)
+        stitch = text_location.stitch
+        imported = run.source != "native"
+        value = request_of(run.source, stitch.data) if imported else await store.request(stitch.id)
     else:
         value = (text_location.stitch or text_location.run or run).as_json()
     for name in pointer.split("/")[1:]:
@@ -263,6 +266,18 @@ async def request(store: Store, stitch: Stitch) -> list[Part]:
     parts = _rows(rebuilt)
     _seal(parts, stitch)
     return [*parts, {"kind": "proof", "sha256": digest, "same": codec.digest(rebuilt) == digest}]
+
+
+def imported_request(run: Run, stitch: Stitch) -> list[Part]:
+    """Return the request of an imported call: its messages if they are known, else its inputs."""
+    known = request_of(run.source, stitch.data)
+    if known:
+        parts = _rows(known)
+        _seal(parts, stitch)
+        return parts
+    inputs: Any = stitch.data.get("inputs")
+    missing = note("Input not recorded.", "The source system sent no inputs.", failed=False)
+    return [data("", inputs, "/data/inputs") if inputs else missing]
 
 
 def _rows(rebuilt: Json) -> list[Part]:

@@ -1,7 +1,7 @@
 """`Conversation`: the stitches of a thread as items of the page, with their calls, runs and children."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -43,6 +43,10 @@ class ConversationItem:
     kind: str = ""
     """The CSS class of its marker: ink, k-model, k-tool, k-child, k-fail or empty."""
     about: dict[str, Any] = field(default_factory=dict[str, Any])
+    opens: Run | None = None
+    """The imported run that starts here. Its question is in its state."""
+    closes: Run | None = None
+    """The imported run that ends here."""
 
     @property
     def forks(self) -> bool:
@@ -75,16 +79,40 @@ class Conversation:
         if missing:
             matches = await store.stitches(head, missing[0], missing[-1])
             known |= {stitch.position: stitch for stitch in matches if stitch.position in missing}
+        is_trace = head.kind == "trace"
         wanted = {
-            stitch.run_id for stitch in stitches if stitch.run_id and (stitch.lane or stitch.type == "run_started")
+            stitch.run_id
+            for stitch in stitches
+            if stitch.run_id and (is_trace or stitch.lane or stitch.type == "run_started")
         }
         runs = await store.runs_by_id(head.id, wanted)
         heads = await store.threads_by_id({stitch.child_id for stitch in stitches if stitch.child_id})
         children = {row.thread.id: row for row in await rows(store, list(heads.values()))}
         return cls(head, known, runs, children)
 
-    def items(self, stitches: Iterable[Stitch]) -> list[ConversationItem]:
+    def items(self, stitches: Sequence[Stitch]) -> list[ConversationItem]:
+        """Return the items of these stitches, which are in the order of the log."""
+        if self._head.kind == "trace":
+            return self._imported(stitches)
         return [item for stitch in stitches if (item := self.item(stitch)) is not None]
+
+    def _imported(self, stitches: Sequence[Stitch]) -> list[ConversationItem]:
+        """Return the items of imported runs. Each has its question at its first stitch and its end at its last."""
+        last = {stitch.run_id: stitch.position for stitch in stitches}
+        if stitches and stitches[-1].position < self._head.position:
+            # The rest of this run may be on the next page.
+            last.pop(stitches[-1].run_id)
+        items: list[ConversationItem] = []
+        for stitch in stitches:
+            run = self._runs.get(stitch.run_id) if stitch.run_id else None
+            opens = run if run is not None and stitch.position == run.first_position else None
+            closes = run if run is not None and not run.open and stitch.position == last.get(run.id) else None
+            item = None if stitch.type in ("span", "removed") else self.item(stitch)
+            if opens is not None or (closes is not None and (closes.error or closes.output_position is None)):
+                item = replace(item or ConversationItem(stitch, "turn"), opens=opens, closes=closes)
+            if item is not None:
+                items.append(item)
+        return items
 
     def item(self, stitch: Stitch) -> ConversationItem | None:
         """Return the item of a stitch, or None if only the log shows it."""

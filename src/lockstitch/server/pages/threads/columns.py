@@ -88,6 +88,11 @@ async def with_cells(store: Store, rows: Sequence[ThreadListRow], columns: Seque
 
 async def _ends(store: Store, run: Run) -> dict[str, str]:
     """Return the first line of the input and of the answer of a run."""
+    if run.is_trace:
+        return {
+            "input": one_line(run.imported_input, _PREVIEW),
+            "output": answer_line(run.imported_answer, _PREVIEW) if run.imported_answer else "",
+        }
     places = {run.input_position: "input", run.output_position: "output"}
     positions = [position for position in places if position is not None]
     if not positions:
