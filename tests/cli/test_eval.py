@@ -203,7 +203,7 @@ def test_datasets_and_evals_have_same_output_on_database_and_server(
         shown = same("evals", "show", "f#1", "--failed")
         assert "colour" in shown
         assert "sum" not in shown
-        assert "score 0.667 (0.000 to 1.000), 67% of 6 trials passed" in shown
+        assert "score 0.667 (0.000 to 1.000), 67% of 6 trials passed (" in shown
         compared = same("evals", "compare", "f#1", "f")
         assert compared.splitlines()[1].split() == ["colour", "0.000", "1.000", "+1.000"]
         assert "f#2 against f#1: score +0.333" in compared

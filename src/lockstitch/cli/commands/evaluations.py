@@ -151,7 +151,9 @@ def _print_totals(context: typer.Context, value: Json) -> None:
 
 def _summary(row: Json) -> str:
     text = f"score {_score(row['score'])}{_range(row['score_interval'])}"
-    text += f", {row['pass_rate']:.0%} of {plural(row['trials'], 'trial')} passed{_range(row['pass_interval'])}"
+    text += f", {row['pass_rate']:.0%} of {plural(row['trials'], 'trial')} passed"
+    if row["pass_interval"] is not None:
+        text += " ({:.0%} to {:.0%})".format(*row["pass_interval"])
     if row["latency_ms"] is not None:
         text += f", {duration(row['latency_ms'])} a trial"
     if row["cost"] is not None:
