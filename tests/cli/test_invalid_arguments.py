@@ -107,12 +107,10 @@ COMMANDS = pytest.mark.parametrize("name", [name for name in leaves() if name no
 
 
 @COMMANDS
-@pytest.mark.parametrize(
-    "url", ["nonsense", "", "mysql://x/y", "sqlite://host/x.db", "sqlite:///", "http://[", "file:///"]
-)
-def test_command_rejects_invalid_url(call: Call, tmp_path: Path, name: list[str], url: str) -> None:
-    check(call(*on(name, url, tmp_path / "target.db")), 2)
-    assert not (tmp_path / "target.db").exists()
+def test_command_rejects_invalid_url(call: Call, tmp_path: Path, name: list[str]) -> None:
+    for url in ("nonsense", "", "mysql://x/y", "sqlite://host/x.db", "sqlite:///", "http://[", "file:///"):
+        check(call(*on(name, url, tmp_path / "target.db")), 2)
+        assert not (tmp_path / "target.db").exists(), url
 
 
 @COMMANDS
