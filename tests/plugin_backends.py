@@ -1,8 +1,11 @@
-"""The option `--spread-backends`: tests of code above the store run on one backend each instead of three.
+"""The option `--spread-backends`: distribute tests over the backends instead of running each of them on all three.
 
 The code in `CALLERS` uses the store through its public methods, so a test there seldom depends on the backend. With the
-option, each test without a requirement id runs on one of its backends. The name of the test chooses it, so every folder
-still uses all backends. Tests of the backends, the store, the lenses, races and crashes run on all of them.
+option, each test there without a requirement id runs on one of its backends. The name of the test chooses it, so every
+folder still uses all backends.
+
+A test with at least as many other values of parameters as there are backends runs on every backend and with every
+value, but not with every pair. Outside `CALLERS`, a test with a requirement id runs with every pair.
 """
 
 import re
@@ -12,7 +15,7 @@ from zlib import crc32
 import pytest
 
 from tests.plugin_requirements import backend_of, ids_of
-from tools.requirements import NO_BACKEND
+from tools.requirements import BACKENDS, NO_BACKEND
 
 CALLERS = frozenset({"agents", "apps", "cli", "client", "engine", "hostile", "integrations", "server"})
 
@@ -28,17 +31,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("spread_backends"):
         return
-    variants: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    functions: defaultdict[str, defaultdict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
-        folder = item.path.relative_to(config.rootpath).parts[1]
-        if folder in CALLERS and backend_of(item) != NO_BACKEND and not ids_of(item):
-            variants[name_without_backend(item)].append(item)
-    left_out = {
-        item
-        for name, same in variants.items()
-        for number, item in enumerate(same)
-        if number != crc32(name.encode()) % len(same)
-    }
+        if backend_of(item) != NO_BACKEND:
+            functions[item.nodeid.partition("[")[0]][name_without_backend(item)].append(item)
+    left_out: set[pytest.Item] = set()
+    for variants in functions.values():
+        first = next(iter(variants.values()))
+        folder = first[0].path.relative_to(config.rootpath).parts[1]
+        has_ids = bool(ids_of(first[0]))
+        if len(variants) >= len(BACKENDS) and (folder in CALLERS or not has_ids):
+            shuffled = sorted(variants, key=lambda variant: crc32(variant.encode()))
+            chosen = {variant: number for number, variant in enumerate(shuffled)}
+        elif folder in CALLERS and not has_ids:
+            chosen = {variant: crc32(variant.encode()) for variant in variants}
+        else:
+            continue
+        for variant, same in variants.items():
+            left_out.update(item for number, item in enumerate(same) if number != chosen[variant] % len(same))
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=list(left_out))
 

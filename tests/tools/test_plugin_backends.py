@@ -27,6 +27,8 @@ def test_numbers(backend, number): pass
 def test_requirement(backend): pass
 
 def test_plain(): pass
+
+def test_store(backend): pass
 """
 
 
@@ -70,11 +72,15 @@ def test_all_backends_without_the_option(checkout: Path) -> None:
 def test_callers_of_the_store_run_on_one_backend_each(checkout: Path) -> None:
     counts = collected(checkout, "--spread-backends")
     assert counts["test_cli", "test_numbers"] == 12
-    assert counts["test_store", "test_numbers"] == 36, "the store is tested on every backend"
+    assert counts["test_cli", "test_store"] == 1
+    assert counts["test_store", "test_store"] == 3, "the store is tested on every backend"
     assert counts["test_cli", "test_requirement"] == 3, "a requirement is proven on every backend"
     assert counts["test_cli", "test_plain"] == 1
 
 
-def test_the_folder_uses_every_backend(checkout: Path) -> None:
-    ids = [id for id in collected_ids(checkout, "--spread-backends") if "test_cli.py::test_numbers[" in id]
-    assert {backend for backend in BACKENDS if any(backend in id for id in ids)} == set(BACKENDS)
+@pytest.mark.parametrize("file", ["test_cli.py", "test_store.py"])
+def test_each_value_of_a_parameter_runs_on_one_of_all_backends(checkout: Path, file: str) -> None:
+    ids = [id for id in collected_ids(checkout, "--spread-backends") if f"{file}::test_numbers[" in id]
+    per_backend = Counter(backend for id in ids for backend in BACKENDS if backend in id)
+    assert per_backend == dict.fromkeys(BACKENDS, 4)
+    assert len({int(id.rstrip("]").split("-")[-1]) for id in ids}) == 12

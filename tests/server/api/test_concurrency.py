@@ -68,7 +68,7 @@ async def test_every_concurrent_message_is_answered(store: Store, known: bool) -
             assert response.status_code == 202, response.text
             return text, response.json()["run_id"]
 
-        ids = dict(await asyncio.gather(*(send(thread, number) for number in range(20) for thread in threads)))
+        ids = dict(await asyncio.gather(*(send(thread, number) for number in range(10) for thread in threads)))
         for thread in threads:
             received = [event async for event in events(http, f"/api/threads/{thread}/events?until=idle")]
             assert received[-1].data["status"] == "waiting"
