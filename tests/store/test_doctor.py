@@ -94,6 +94,42 @@ async def test_reports_damage_by_kind(store_url: str, backend: str, case: str) -
     assert (report.threads, thread.id != broken.id) == (2, True)
 
 
+REPAIRED = {
+    "the head is behind",
+    "far behind",
+    "another tip",
+    "another start",
+    "another count",
+    "the head's fence has fallen",
+}
+"""Damage that the log itself answers. In all other cases, stitches or runs may be lost."""
+
+
+@pytest.mark.parametrize("case", [*sorted(REPAIRED), "the head is ahead", "the last is missing", "two answers"])
+async def test_repairs_heads_that_are_behind_their_logs(store_url: str, backend: str, case: str) -> None:
+    async with open_store(store_url) as store:
+        head = await conversation(store)
+        context = await store.context(head)
+    kind, damage = BROKEN[case]
+    damage(Damage(backend, store_url), head)
+
+    async with open_store(store_url) as store:
+        damaged = await store.thread(head.id)
+        report = await store.verify(repair=True)
+        assert report.repaired is not None
+        if case not in REPAIRED:
+            assert (report.ok, report.repaired) == (False, [])
+            assert await store.thread(head.id) == damaged
+            return
+        assert report.ok
+        assert kind in {problem["kind"] for problem in report.repaired}
+        assert (await store.verify()).ok
+        assert await store.thread(head.id) == head
+        assert await store.context(head.id) == context
+        await turn(store, await store.thread(head.id), "three", "third")
+        assert (await store.verify(repair=True)).as_json()["repaired"] == []
+
+
 async def test_reports_missing_run(store_url: str, backend: str) -> None:
     async with open_store(store_url) as store:
         head = await conversation(store)

@@ -887,9 +887,14 @@ class Store(StoreCore):
         root = None if tree is None else await self.thread(tree)
         return await copying.copy(self, target, root, progress)
 
-    async def verify(self) -> doctor.DoctorReport:
-        """Read the whole store and check each thread. Return the counts and the problems."""
-        return await doctor.verify(self)
+    async def verify(self, *, repair: bool = False) -> doctor.DoctorReport:
+        """Read the whole store and check each thread. Return the counts and the problems.
+
+        Args:
+            repair: Repair the heads of threads that are behind their logs. No log is changed, and no thread that a
+                worker holds. `repaired` of the report has the repaired problems, `problems` the remaining ones.
+        """
+        return await doctor.verify(self, repair=repair)
 
     async def counts(self) -> doctor.DoctorReport:
         """Return a report with the number of threads, runs and stitches. Nothing is checked."""

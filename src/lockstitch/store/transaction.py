@@ -162,6 +162,8 @@ def plan_commit(transaction: Transaction, worker_id: UUID | None, now: datetime)
     """
     if any(issubclass(find.kind, Thread | Run | Stitch) for find in transaction.delete_records):
         raise Refused("`delete_records` cannot delete threads, runs or stitches. Nothing was written.")
+    if any(issubclass(change.kind, Thread | Run | Stitch) for change in transaction.changed_records):
+        raise Refused("`change` cannot change threads, runs or stitches. Nothing was written.")
     updates = transaction.updates
     steps: Sequence[ThreadChange | Delivery]
     new_threads: Sequence[Thread] = ()

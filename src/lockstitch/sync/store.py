@@ -813,9 +813,14 @@ class SyncStore(SyncStoreCore):
         """
         return self._portal.call(self._store.copy_to(target._on_own_loop(), tree=tree, progress=progress))
 
-    def verify(self) -> DoctorReport:
-        """Read the whole store and check each thread. Return the counts and the problems."""
-        return self._portal.call(self._store.verify())
+    def verify(self, *, repair: bool = False) -> DoctorReport:
+        """Read the whole store and check each thread. Return the counts and the problems.
+
+        Args:
+            repair: Repair the heads of threads that are behind their logs. No log is changed, and no thread that a
+                worker holds. `repaired` of the report has the repaired problems, `problems` the remaining ones.
+        """
+        return self._portal.call(self._store.verify(repair=repair))
 
     def counts(self) -> DoctorReport:
         """Return a report with the number of threads, runs and stitches. Nothing is checked."""

@@ -27,7 +27,7 @@ from lockstitch.model import (
 
 R = TypeVar("R", bound=Record)
 
-_KINDS: Final = frozenset({Delivery, *SIDE_RECORDS})
+_KINDS: Final = frozenset({Delivery, Thread, *SIDE_RECORDS})
 """Classes that every store has a place for."""
 
 

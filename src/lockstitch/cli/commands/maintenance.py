@@ -176,24 +176,34 @@ def migrate(context: typer.Context) -> None:
         session.out.line(f"The store is at schema version {version}.")
 
 
-@app.command(epilog=examples("lockstitch doctor --verify", "lockstitch doctor --verify --json | jq .problems"))
+@app.command(
+    epilog=examples(
+        "lockstitch doctor --verify", "lockstitch doctor --verify --json | jq .problems", "lockstitch doctor --repair"
+    )
+)
 def doctor(
     context: typer.Context,
     verify: Annotated[bool, typer.Option("--verify", help="Read and check all data.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Like --verify, and repair what the logs of the threads answer.")
+    ] = False,
 ) -> None:
     """Check a store. The exit code is 1 if there is a problem.
 
     With --verify it checks that positions have no gaps, fences never decrease, each call has one result, and contexts
     can be computed. In a file store it also rebuilds the readable files from the log.
+
+    With --repair it also writes the heads of threads again that are behind their logs. It changes no log and no thread
+    that a worker holds. For all other problems, restore a backup.
     """
     session = session_of(context)
     with session.open() as store:
-        report = store.verify() if verify else store.counts()
+        report = store.verify(repair=repair) if verify or repair else store.counts()
         rebuilt = store.rebuild_files()
     if session.json_output:
         session.out.json(report.as_json())
     else:
-        _print(session, report, verified=verify, rebuilt=rebuilt)
+        _print(session, report, verified=verify or repair, rebuilt=rebuilt)
     if not report.ok:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -201,6 +211,9 @@ def doctor(
 def _print(session: Session, report: DoctorReport, *, verified: bool, rebuilt: bool) -> None:
     out = session.out
     scope = f"{plural(report.threads, 'thread')}, {plural(report.stitches, 'stitch', 'stitches')}"
+    for problem in report.repaired or ():
+        out.line(f"{problem['thread']}  {problem['kind']}  repaired", style="yellow")
+        out.line(str(problem["detail"]), indent=4)
     for problem in report.problems:
         out.line(f"{problem['thread']}  {problem['kind']}", style="bold red")
         out.line(str(problem["detail"]), indent=4)

@@ -1,13 +1,19 @@
-"""`verify`: read all threads of a store and report problems."""
+"""`verify`: read all threads of a store, report problems, and repair those that the log itself answers.
+
+The head of a thread repeats facts of its log and of its runs: the last position, the last linked stitch, the start of
+the context, the fence and the number of runs. If a head is behind them, `repair` writes them again. It never changes a
+log. If a head is ahead of its log, stitches may be lost, and only a backup has them.
+"""
 
 # The modules of this package share the backend of a store.
 # pyright: reportPrivateUsage=false
 
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
-from lockstitch.backend import Find
-from lockstitch.errors import LockstitchError
+from lockstitch.backend import Commit, Fields, Find, RecordChange
+from lockstitch.errors import Conflict, LockstitchError
 from lockstitch.model import Json, Run, Stitch, Thread, context
 from lockstitch.model.context import replaces_context
 from lockstitch.store.core import StoreCore
@@ -27,6 +33,8 @@ class DoctorReport:
     """Number of stitches."""
     problems: list[Json] = field(default_factory=list[Json])
     """Problems, each as {"thread", "kind", "detail"}."""
+    repaired: list[Json] | None = None
+    """Problems that were repaired, in the same form. They are not among `problems`. None: no repair was requested."""
 
     @property
     def ok(self) -> bool:
@@ -35,12 +43,16 @@ class DoctorReport:
 
     def as_json(self) -> Json:
         """Return the report as JSON."""
-        return {"ok": self.ok, "threads": self.threads, "stitches": self.stitches, "problems": self.problems}
+        counts: Json = {"ok": self.ok, "threads": self.threads, "stitches": self.stitches, "problems": self.problems}
+        return counts if self.repaired is None else {**counts, "repaired": self.repaired}
 
 
-async def verify(store: StoreCore) -> DoctorReport:
-    """Check positions, fences, runs, results of calls, links and context of every thread of every project."""
-    report = DoctorReport()
+async def verify(store: StoreCore, *, repair: bool = False) -> DoctorReport:
+    """Check positions, fences, runs, results of calls, links and context of every thread of every project.
+
+    With `repair`, write the heads again that are behind their logs.
+    """
+    report = DoctorReport(repaired=[] if repair else None)
     last: Thread | None = None
     while True:
         page = await store._backend.find(Find(Thread, order=("id",), after=(last.id,) if last else None, limit=_PAGE))
@@ -82,14 +94,39 @@ class ThreadCheck:
         self._reported: set[UUID | None] = set()
         self._context_from = 0
         self._runs: set[UUID] = set()
+        self._problems: list[Json] = []
+        self._fixes: Fields = {}
+        self._repairable = True
 
     async def run(self) -> None:
-        """Read the thread and add its problems to the report."""
+        """Read the thread and add its problems to the report. Repair them if the report has `repaired`."""
+        await self._read()
+        if self._problems and self._report.repaired is not None and await self._repair():
+            self._report.repaired += self._problems
+        else:
+            self._report.problems += self._problems
+
+    async def _repair(self) -> bool:
+        """Write the facts of the log into the head. Return False if that is not enough, or the thread changes."""
+        head = self._head
+        if not self._repairable or head.held:
+            return False
+        seen: Fields = {name: getattr(head, name) for name in ("worker_id", "updated_at", *self._fixes)}
+        try:
+            change = RecordChange(Thread, (head.id,), seen, self._fixes)
+            await self._store._backend.append(Commit(changed_records=[change]))
+        except Conflict:
+            return False
+        return True
+
+    async def _read(self) -> None:
         runs = await self._store.find_runs(self._head.id)
         self._runs = {run.id for run in runs}
         self._report.runs += len(runs)
         if [run.sequence for run in runs] != list(range(1, len(runs) + 1)) or len(runs) != self._head.last_sequence:
-            self._problem("runs", f"sequences are not 1..{self._head.last_sequence}")
+            gapless = [run.sequence for run in runs] == list(range(1, len(runs) + 1))
+            fix = {"last_sequence": len(runs)} if gapless and len(runs) > self._head.last_sequence else {}
+            self._problem("runs", f"sequences are not 1..{self._head.last_sequence}", **fix)
         try:
             # The last page has no end, so that stitches after the position of the head are also read.
             for first in range(1, max(self._head.position, 1) + 1, _PAGE):
@@ -144,13 +181,18 @@ class ThreadCheck:
         head = self._head
         self._check_answers()
         if self._position != head.position:
-            self._problem("positions", f"the head says {head.position}, the log ends at {self._position}")
+            behind = {"position": self._position} if self._position > head.position else {}
+            self._problem("positions", f"the head says {head.position}, the log ends at {self._position}", **behind)
         if self._fence > head.fence:
-            self._problem("fence", f"the head says {head.fence}, the log has {self._fence}")
+            self._problem("fence", f"the head says {head.fence}, the log has {self._fence}", fence=self._fence)
         if self._tip != head.tip_id:
-            self._problem("list", f"the head says {head.tip_id}, the list ends at {self._tip}")
+            self._problem("list", f"the head says {head.tip_id}, the list ends at {self._tip}", tip_id=self._tip)
         if self._context_from != head.context_from:
-            self._problem("context", f"the head says {head.context_from}, the log says {self._context_from}")
+            text = f"the head says {head.context_from}, the log says {self._context_from}"
+            self._problem("context", text, context_from=self._context_from)
 
-    def _problem(self, kind: str, detail: str) -> None:
-        self._report.problems.append({"thread": str(self._head.id), "kind": kind, "detail": detail})
+    def _problem(self, kind: str, detail: str, **fixes: Any) -> None:
+        """Add a problem. `fixes` are the fields of the head that repair it; none: it cannot be repaired."""
+        self._problems.append({"thread": str(self._head.id), "kind": kind, "detail": detail})
+        self._repairable = self._repairable and bool(fixes)
+        self._fixes |= fixes
