@@ -270,6 +270,14 @@ SCENARIOS: dict[str, list[tuple[int, str]]] = {
         (0, "resume a --json"),
         (3, "resume missing"),
     ],
+    "replay": [
+        (0, "run adder Go --thread replayed"),
+        (0, "replay replayed"),
+        (0, "replay replayed --agent adder@1 --live safe"),
+        (3, "replay missing"),
+        (2, "replay replayed --live all"),
+        (2, "replay replayed --at 99"),
+    ],
     "approve": [
         (4, "run payer Pay --thread p"),
         (4, "run payer Pay --thread p"),

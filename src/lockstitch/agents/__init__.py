@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from lockstitch.agents.agent import Agent
     from lockstitch.agents.app import App, Plugin
     from lockstitch.agents.evals.runner import evaluate
+    from lockstitch.agents.replays import replay, resume_replay, start_replay
     from lockstitch.agents.stored import StoredAgent
     from lockstitch.agents.team import Team
     from lockstitch.agents.tools.function import tool
@@ -40,9 +41,12 @@ __all__ = [
     "cancel",
     "deny",
     "evaluate",
+    "replay",
     "result_for",
+    "resume_replay",
     "run_worker",
     "settle",
+    "start_replay",
     "submit_results",
     "thread_tools",
     "tool",
@@ -52,6 +56,7 @@ _MODULES = {
     "agents.agent": ("Agent",),
     "agents.app": ("App", "Plugin"),
     "agents.evals.runner": ("evaluate",),
+    "agents.replays": ("replay", "resume_replay", "start_replay"),
     "agents.stored": ("StoredAgent",),
     "agents.team": ("Team",),
     "agents.tools.function": ("tool",),

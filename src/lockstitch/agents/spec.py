@@ -236,6 +236,8 @@ class AgentSpec:
             )
         tools = {tool.name: tool for tool in await self.load_tools()}
         wanted = self._pinned_version if run is None else run.version
+        if run is None and head.kind == "replay":
+            wanted = head.version
         definition, version = await self._definition_of(store, head, wanted)
         compactor, memory = self._parts.compactor, self._parts.memory
         if not _is_current(definition.compactor, self.static_definition.compactor, COMPACTOR_NAMES):

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from lockstitch.engine.config import RunStart
 from lockstitch.engine.decision.decide import crash_reason
+from lockstitch.engine.decision.recorded_turn import RecordedTurn
 from lockstitch.engine.events import Event, Listener, LiveTextWriter
 from lockstitch.engine.host import AgentHost
 from lockstitch.engine.loop import run_loop
@@ -24,6 +25,7 @@ from lockstitch.engine.result import (
 )
 from lockstitch.engine.session.deliveries import report_to_parent, thread_result
 from lockstitch.engine.session.held_run import HeldRun, execution_resources
+from lockstitch.engine.session.replay_source import next_replay_input, recorded_turn, without_effects
 from lockstitch.engine.session.run_context import RunContext
 from lockstitch.engine.session.run_session import RunSession
 from lockstitch.engine.session.start import (
@@ -42,6 +44,7 @@ from lockstitch.errors import (
     Conflict,
     KeyTaken,
     LimitReached,
+    Refused,
     RunInterrupted,
     StaleFence,
     TakenOver,
@@ -68,6 +71,7 @@ from lockstitch.model import (
 from lockstitch.model.message import user
 from lockstitch.store import Store
 from lockstitch.store.conversations import EnqueuedMessage
+from lockstitch.store.replays import REPLAYED_RUN
 
 _REASON_CHARS: Final = 500
 """Maximum number of characters of the reason why an execution failed."""
@@ -139,6 +143,8 @@ class Executor:
         An interrupted run is finished first, and so are the runs of messages that were accepted earlier. If the thread
         has a goal and no run yet, the first run starts with the goal, and `run_input` enters that run.
         """
+        if head.kind == "replay":
+            raise Refused(f"Thread {head.id} is a replay and takes no messages. Fork it to continue.")
         while True:
             self._require_not_waiting(head, on_waiting)
             if run_input.retry_of is None and not run_input.first and _goal_is_ahead(head):
@@ -294,20 +300,32 @@ class Executor:
         """Return the context of the open run, or of the run that `cause` starts."""
         start = _run_start(self.store, session, cause)
         config, system = await self.host.run_config(start, session.run, resources, self.deps)
+        recorded, hooks = None, self.host.webhook_names
+        if session.head.kind == "replay" and not self.ignore_limits:
+            recorded, hooks = await self._recorded(session, cause), ()
+            config = without_effects(config, live=recorded.live)
         context = RunContext(
             session,
             config,
             self.listener,
             system=system,
-            hooks=self.host.webhook_names,
+            hooks=hooks,
             default_tool_timeout=self.default_tool_timeout,
             live=self.live,
+            recorded=recorded,
         )
         if self.detach:
             context.should_release = lambda: True
         elif self.should_release is not None:
             context.should_release = self.should_release
         return context
+
+    async def _recorded(self, session: RunSession, cause: RunInput | None) -> RecordedTurn:
+        """Return the record of the open run of a replay, or of the run that `cause` starts."""
+        run = session.run
+        source: str | None = run.state.get(REPLAYED_RUN) if run is not None else None
+        source_id = cause.replays if cause is not None else UUID(source) if source else None
+        return await recorded_turn(self.store, session.head, source_id, run)
 
     async def _rest(self, session: RunSession) -> None:
         """Release a thread that has no open run and no input for one."""
@@ -352,15 +370,18 @@ class Executor:
     async def _end_without_run(self, session: RunSession) -> bool:
         """End a goal before its first run if a cancel is requested or it crashed too often. Return True if it ended."""
         head = session.head
-        crashed = crash_reason(head)
-        if crashed is None and not head.cancel_requested:
-            return False
+        kind, problem = "Crashed", crash_reason(head)
+        if problem is None and not head.cancel_requested:
+            if head.kind != "replay" or await self._next_input(session) is not None:
+                return False
+            kind, problem = "SourceDeleted", "The recorded thread or run was deleted, so the replay cannot continue."
         status = "cancelled" if head.cancel_requested else "failed"
-        ended = thread_result(status, None, crashed if status == "failed" else None)
+        ended = thread_result(status, None, problem if status == "failed" else None)
         messages: list[WebhookEvent] = []
         if status == "failed":
-            session.record(Entry(type="error", data={"type": "Crashed", "message": crashed, "fatal": True}))
-            messages = webhook_events(session, self.host.webhook_names, "failed", {"error": crashed})
+            session.record(Entry(type="error", data={"type": kind, "message": problem, "fatal": True}))
+            hooks = () if head.kind == "replay" else self.host.webhook_names
+            messages = webhook_events(session, hooks, "failed", {"error": problem})
         if status == "cancelled" and head.pending_children:
             await session.store.request_cancel_of_children(head)
         fields: dict[str, Any] = {"waiting_for": [], "wake_at": None, "cancel_requested": False}
@@ -379,13 +400,19 @@ class Executor:
         """Return the input of the next run: a message that was accepted before `run_input`, else `run_input`."""
         if run_input is None:
             # An executor that only ends a run has no agent code, so it must not start the next run.
-            return None if self.ignore_limits else await next_input(session)
+            return None if self.ignore_limits else await self._next_input(session)
         if run_input.retry_of is not None or session.head.kind != "chat":
             return run_input
         queued = await waiting_message(session, before=run_input.arrived)
         if queued is not None and run_input.first:
             raise _already_started(session.head)
         return queued or run_input
+
+    async def _next_input(self, session: RunSession) -> RunInput | None:
+        """Return the input of the next run of a thread, if there is one."""
+        if session.head.kind == "replay":
+            return await next_replay_input(self.store, session.head, await self.store.execution.last_run(session.head))
+        return await next_input(session)
 
     async def _require_not_started(self, session: RunSession, run_input: RunInput | None) -> None:
         """Raise `AlreadyStarted` if a run that may start once has started. The thread is claimed, so only one caller
@@ -411,7 +438,7 @@ class Executor:
         output = None
         if run.output is not None and context.config.output_type is not None:
             output = context.config.output_type.model_validate(run.output)
-        if run.status in TERMINAL_STATUSES:
+        if run.status in TERMINAL_STATUSES and session.head.kind != "replay":
             self.host.on_run_end(self.store, session.head, run)
         result = await result_of_run(session.store, session.head, run, value, output)
         context.emit("finished", {**result.as_json(), "title": session.head.title}, now=True)

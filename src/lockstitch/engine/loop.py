@@ -13,10 +13,12 @@ from lockstitch.engine.actions.compaction import compact, retrieve_memory, updat
 from lockstitch.engine.actions.delegate import compile_answer, run_members
 from lockstitch.engine.actions.model import call_model
 from lockstitch.engine.actions.output import check_answer, fetch_files, make_title
+from lockstitch.engine.actions.recorded import answer_calls, record_arrivals, take_memories, take_response
 from lockstitch.engine.actions.summary import summarize
 from lockstitch.engine.actions.tools import run_tools
 from lockstitch.engine.decision.action import (
     Action,
+    AnswerCalls,
     CallModel,
     CheckAnswer,
     Compact,
@@ -54,6 +56,7 @@ _LOOK_AGAIN: Final = timedelta(seconds=30)
 _TRANSFORMATIONS: Final[dict[type[Any], str]] = {
     CallModel: "assistant_message_added",
     RunTools: "tool_result_added",
+    AnswerCalls: "tool_result_added",
     RunMembers: "tool_result_added",
     CompileAnswer: "assistant_message_added",
     Compact: "compaction",
@@ -67,6 +70,7 @@ _TRANSFORMATIONS: Final[dict[type[Any], str]] = {
 _ACTIVITY_NAMES: Final[dict[type[Any], str]] = {
     CallModel: "model call",
     RunTools: "tools",
+    AnswerCalls: "tools",
     RunMembers: "members",
     CompileAnswer: "compiling",
     Compact: "compaction",
@@ -175,15 +179,24 @@ async def _perform(context: RunContext, action: Action) -> None:
             context.session.record(*action.entries, must_commit=action.must_commit)
             _apply_recorded(context, action)
         case CallModel():
+            if context.recorded is not None:
+                record_arrivals(context, context.recorded, action.step)
+                if take_response(context, context.recorded, action):
+                    return
             await call_model(context, action)
         case RunTools():
             await run_tools(context, action.calls)
+        case AnswerCalls():
+            assert context.recorded is not None
+            await answer_calls(context, context.recorded, action.calls)
         case RunMembers():
             await run_members(context, action.calls, run_loop)
         case CompileAnswer():
             await compile_answer(context, run_loop)
         case Compact():
             await compact(context, action.tokens)
+        case RetrieveMemory() if context.recorded is not None:
+            take_memories(context, context.recorded)
         case RetrieveMemory():
             await retrieve_memory(context)
         case FetchFiles():
@@ -406,6 +419,9 @@ def _thread_fields_at_finish(
         if session.queued or session.unanswered_inputs:
             return {"status": "pending", "waiting_for": [], "wake_at": now}
         return {"status": "waiting", "waiting_for": [NextMessageWait(now).as_json()], "wake_at": None}
+    if context.recorded is not None and action.status == "completed" and not context.recorded.is_last:
+        # The next run of the replay starts with the next recorded message.
+        return {"status": "pending", "waiting_for": [], "wake_at": session.clock.now()}
     # A partial answer is not the result of a goal.
     answer = text if action.status == "completed" else None
     summary = answer if action.summary is None else action.summary

@@ -10,8 +10,8 @@ from lockstitch.model.ids import new_id
 from lockstitch.model.record import Count, Json, Number, Record, Text, Time
 from lockstitch.model.wait import Wait, parse_waits
 
-Kind = Literal["chat", "goal", "task", "trace"]
-"""Kind of a thread: a conversation, a goal for workers, a child thread, or an imported trace."""
+Kind = Literal["chat", "goal", "task", "trace", "replay"]
+"""Kind of a thread: a conversation, a goal for workers, a child thread, an imported trace, or a replay."""
 Status = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
 """Status of a thread. `waiting` includes a chat between two turns. The last three are terminal."""
 
@@ -43,7 +43,7 @@ class Thread(Record):
     """Id of the user that the thread belongs to."""
     kind: Kind = "chat"
     """`chat`: a conversation. `goal`: a task that workers execute. `task`: a child thread. `trace`: an imported trace.
-    """
+    `replay`: a recorded thread or run that is run again."""
     agent: Annotated[Text, Field(max_length=255)] | None = None
     """Name of the agent that executes the thread. Of an imported trace: the agent or root span of its last run."""
     version: Count | None = None

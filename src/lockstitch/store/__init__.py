@@ -20,6 +20,7 @@ from lockstitch.store.maintenance.copy import CopyReport
 from lockstitch.store.maintenance.doctor import DoctorReport
 from lockstitch.store.open import open_store
 from lockstitch.store.queries.log import HistoryPage, Turn
+from lockstitch.store.replays import ReplayReport
 from lockstitch.store.store import Store
 from lockstitch.store.transaction import ThreadUpdate, Transaction
 from lockstitch.store.writes.writer import Committed
@@ -39,6 +40,7 @@ __all__ = [
     "HistoryPage",
     "QueryResult",
     "Receipt",
+    "ReplayReport",
     "SearchHit",
     "Sizes",
     "Store",

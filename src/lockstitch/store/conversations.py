@@ -207,17 +207,24 @@ async def _turn(core: StoreCore, head: Thread, number: int) -> tuple[Thread, Run
 
 async def fork(core: StoreCore, head: Thread, point: ForkPoint, fields: Fields, *, take_key: bool) -> Thread:
     """Create a thread with the context at a position. Its fork stitch contains the context. See `Store.fork`."""
-    transaction = await _fork_transaction(core, head, point, fields, take_key=take_key)
+    transaction = await fork_transaction(core, head, point, fields, take_key=take_key)
     await core.commit(transaction)
     return await core.thread(transaction.new_threads[0].id)
 
 
-async def _fork_transaction(
-    core: StoreCore, head: Thread, point: ForkPoint, fields: Fields, *, take_key: bool, replaces: Sequence[UUID] = ()
+async def fork_transaction(
+    core: StoreCore,
+    head: Thread,
+    point: ForkPoint,
+    fields: Fields,
+    *,
+    take_key: bool = False,
+    replaces: Sequence[UUID] = (),
+    state: Json | None = None,
 ) -> Transaction:
     """Return the transaction that creates a fork of `head`. With `take_key`, `head` loses its key to the fork.
 
-    The fork has accepted all messages of the threads that it replaces.
+    The fork has accepted all messages of the threads that it replaces. `state` is added to the state of the fork.
 
     Calls without a result at that position get an error result, so that the context of the fork is valid.
     """
@@ -226,16 +233,16 @@ async def _fork_transaction(
     origin: Json = {"thread_id": str(source.id), "position": position}
     inherited = await inherited_by_fork(core, source, position)
     settings = {name: value for name, value in head.settings.items() if name != "texts"}
-    state: Json = {"forked_from": origin, "inherited": [part.as_json() for part in inherited]}
+    fork_state: Json = {"forked_from": origin, "inherited": [part.as_json() for part in inherited], **(state or {})}
     if replaces:
-        state["replaces"] = [str(id) for id in replaces[:MAX_REPLACED]]
+        fork_state["replaces"] = [str(id) for id in replaces[:MAX_REPLACED]]
     values: Fields = {
         "user_id": head.user_id,
         "agent": head.agent,
         "version": head.version,
         "extras": head.extras,
         "settings": settings,
-        "state": state,
+        "state": fork_state,
         # The fork continues the numbers of the turns, so that a number names one turn of its history.
         "last_turn": inherited[0].last_turn if inherited else 0,
         **fields,
@@ -344,7 +351,7 @@ async def _regenerate(
     if agent not in (None, head.agent):
         fields["version"] = None
     replaces = () if head.key is None else (head.id, *_replaced(head))
-    transaction = await _fork_transaction(core, head, point, fields, take_key=True, replaces=replaces)
+    transaction = await fork_transaction(core, head, point, fields, take_key=True, replaces=replaces)
     delivery = core.new_delivery(transaction.new_threads[0], entry, "input", sender)
     transaction.deliveries.append(delivery)
     await core.commit(transaction)
@@ -563,6 +570,8 @@ async def deliver_message(store: StoreCore, head: Thread, entry: Entry) -> Enque
     If the thread has accepted the id of the message before, nothing is written, and the run is that of the first
     message. Raises `MessageIdReused` if the first message has another content.
     """
+    if head.kind == "replay":
+        raise Refused(f"Thread {head.id} is a replay and takes no messages. Fork it to continue. Nothing was written.")
     message_id = entry.data.get("message_id")
     receipt = await store.deliver(head, entry, kind="input", sender=message_sender(message_id))
     assert receipt.delivery_id is not None
@@ -586,6 +595,8 @@ def _require_started_or_due(head: Thread) -> None:
 
 async def reopen(store: StoreCore, head: Thread) -> Thread:
     """Make a thread that failed or was cancelled ready for its next run, in one commit. See `Store.reopen`."""
+    if head.kind == "replay":
+        raise Refused(f"Thread {head.id} is a replay, which is not retried. Start a new replay. Nothing was written.")
     # A request to cancel may have arrived after the end. It was meant for the run that has ended.
     fields = {"status": "pending", "result": None, "cancel_requested": False}
     return (await store.append(head, fields=fields)).head

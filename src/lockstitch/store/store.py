@@ -31,7 +31,7 @@ from lockstitch.model import (
     new_id,
 )
 from lockstitch.model.delivery import message_entry
-from lockstitch.store import conversations, tables
+from lockstitch.store import conversations, replays, tables
 from lockstitch.store.core import StoreCore
 from lockstitch.store.ingest_queue import IngestQueue
 from lockstitch.store.maintenance import copy as copying
@@ -39,7 +39,7 @@ from lockstitch.store.maintenance import doctor, retention
 from lockstitch.store.queries import overview
 from lockstitch.store.queries.log import HistoryPage
 from lockstitch.store.queries.overview import Node, Overview
-from lockstitch.store.reports.diff import Difference, difference
+from lockstitch.store.reports.diff import Difference, compare_runs
 from lockstitch.store.reports.statistics import Statistics
 from lockstitch.store.reports.traces import LINES, Trace, TraceReader
 from lockstitch.store.schedules import Schedules
@@ -291,9 +291,7 @@ class Store(StoreCore):
         Raises:
             NotFound: If one of the runs does not exist.
         """
-        runs = [await self.run(a), await self.run(b)]
-        logs = [await self._reading.calls(await self.thread(run.thread_id), run) for run in runs]
-        return difference(runs[0], logs[0], runs[1], logs[1])
+        return await compare_runs(self, await self.run(a), await self.run(b))
 
     async def errors(self, *, limit: int = 50, since: datetime | None = None) -> list[Stitch]:
         """Return the latest failures of all threads of the project, newest first. Each failure is returned once.
@@ -809,6 +807,54 @@ class Store(StoreCore):
             Refused: If there is no such turn, if the turn has no message, or if the thread is an imported trace.
         """
         return await conversations.regenerate(self, await self._forkable(ref), turn, message, agent, message_id)
+
+    async def start_replay(
+        self,
+        source: ThreadRef | Run,
+        *,
+        agent: str,
+        version: int,
+        at: int | None = None,
+        live_safe: bool = False,
+        id: UUID | None = None,
+        key: str | None = None,
+    ) -> Thread:
+        """Create a thread that runs a recorded thread or run again, and return it. A worker or `resume` executes it.
+
+        The thread has the kind `replay`. Its runs get the recorded messages of the user. Calls of tools get the
+        recorded results: no tool runs, and nothing is written to the recorded thread. A call that the record does not
+        have ends the replay. `replay_report` compares both.
+
+        Args:
+            source: Recorded thread, its id or its key, or a run or its id. Of a thread, all turns are run again.
+            agent: Name of the agent that executes the replay.
+            version: Stored version of its definition.
+            at: Position of the recorded thread. The responses up to it come from the record, too.
+            live_safe: Run tools with the effect `safe` if the record does not have their call.
+            id: Id of the new thread, a UUIDv7. None: a new one.
+            key: Name of the new thread, unique within the project.
+
+        Raises:
+            NotFound: If this project has no such thread and no such run.
+            KeyTaken: If the key is in use.
+            Conflict: If the id is in use.
+            Refused: If the source is a replay, the run of a team member or a thread without runs, or if it has no such
+                position.
+        """
+        fields = without_none(id=id, key=key, agent=agent, version=version)
+        return await replays.start(self, source, fields, at=at, live=live_safe)
+
+    async def replay_report(self, ref: ThreadRef) -> replays.ReplayReport:
+        """Return the state of a replay, and its comparison with the recorded runs.
+
+        Args:
+            ref: Thread of the replay, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            Refused: If the thread is no replay.
+        """
+        return await replays.report(self, ref)
 
     async def _forkable(self, ref: ThreadRef) -> Thread:
         """Return the thread. Raises `Refused` if it is an imported trace."""

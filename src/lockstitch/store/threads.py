@@ -399,7 +399,7 @@ class ThreadsApi:
                 `depth`.
             agent: Only threads of these agents.
             kind: Only threads of these kinds.
-            user_id: Only threads of these users.
+            user_id: Only threads of these users. Replays are left out, unless `kind` names them.
             id: Only threads with these ids.
             key: Only threads with these keys.
             parent_id: Only children of these threads.
@@ -515,7 +515,7 @@ class ThreadsApi:
                 `depth`.
             agent: Only threads of these agents.
             kind: Only threads of these kinds.
-            user_id: Only threads of these users.
+            user_id: Only threads of these users. Replays are left out, unless `kind` names them.
             id: Only threads with these ids.
             key: Only threads with these keys.
             parent_id: Only children of these threads.
@@ -759,6 +759,9 @@ class ThreadsApi:
                 if field == "key":
                     value = self.full_key(value) if one else map(self.full_key, value)
                 where.append(Where(field, "=", value) if one else Where(field, "in", list(value)))
+        if equal["user_id"] is not None and equal["kind"] is None:
+            # A user did not write to the replays of their threads.
+            where.append(Where("kind", "!=", "replay"))
         return [*where, *others]
 
 

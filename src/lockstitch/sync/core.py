@@ -376,7 +376,7 @@ class SyncStoreCore(SyncStoreBase):
                 `depth`.
             agent: Only threads of these agents.
             kind: Only threads of these kinds.
-            user_id: Only threads of these users.
+            user_id: Only threads of these users. Replays are left out, unless `kind` names them.
             id: Only threads with these ids.
             key: Only threads with these keys.
             parent_id: Only children of these threads.
@@ -482,7 +482,7 @@ class SyncStoreCore(SyncStoreBase):
                 `depth`.
             agent: Only threads of these agents.
             kind: Only threads of these kinds.
-            user_id: Only threads of these users.
+            user_id: Only threads of these users. Replays are left out, unless `kind` names them.
             id: Only threads with these ids.
             key: Only threads with these keys.
             parent_id: Only children of these threads.

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from lockstitch.extension import Extension
-from lockstitch.model import Clock, Json, Limit, Message, Record, Stitch, Thread
+from lockstitch.model import Clock, Json, Limit, Message, Record, Run, Stitch, Thread
 from lockstitch.store import ChangeHint, QueryResult, SearchHit, Sizes, ThreadUsage
 from lockstitch.store import open_store as open_async_store
 from lockstitch.store.conversations import EnqueuedMessage, Task
@@ -17,6 +17,7 @@ from lockstitch.store.maintenance.copy import CopyReport, Progress
 from lockstitch.store.maintenance.doctor import DoctorReport
 from lockstitch.store.queries.log import HistoryPage
 from lockstitch.store.queries.overview import Node, Overview
+from lockstitch.store.replays import ReplayReport
 from lockstitch.store.reports.diff import Difference
 from lockstitch.store.reports.traces import LINES, Trace
 from lockstitch.store.store import R, open_lens
@@ -743,6 +744,55 @@ class SyncStore(SyncStoreCore):
         return self._portal.call(
             self._store.regenerate(ref, turn=turn, message=message, agent=agent, message_id=message_id)
         )
+
+    def start_replay(
+        self,
+        source: ThreadRef | Run,
+        *,
+        agent: str,
+        version: int,
+        at: int | None = None,
+        live_safe: bool = False,
+        id: UUID | None = None,
+        key: str | None = None,
+    ) -> Thread:
+        """Create a thread that runs a recorded thread or run again, and return it. A worker or `resume` executes it.
+
+        The thread has the kind `replay`. Its runs get the recorded messages of the user. Calls of tools get the
+        recorded results: no tool runs, and nothing is written to the recorded thread. A call that the record does not
+        have ends the replay. `replay_report` compares both.
+
+        Args:
+            source: Recorded thread, its id or its key, or a run or its id. Of a thread, all turns are run again.
+            agent: Name of the agent that executes the replay.
+            version: Stored version of its definition.
+            at: Position of the recorded thread. The responses up to it come from the record, too.
+            live_safe: Run tools with the effect `safe` if the record does not have their call.
+            id: Id of the new thread, a UUIDv7. None: a new one.
+            key: Name of the new thread, unique within the project.
+
+        Raises:
+            NotFound: If this project has no such thread and no such run.
+            KeyTaken: If the key is in use.
+            Conflict: If the id is in use.
+            Refused: If the source is a replay, the run of a team member or a thread without runs, or if it has no such
+                position.
+        """
+        return self._portal.call(
+            self._store.start_replay(source, agent=agent, version=version, at=at, live_safe=live_safe, id=id, key=key)
+        )
+
+    def replay_report(self, ref: ThreadRef) -> ReplayReport:
+        """Return the state of a replay, and its comparison with the recorded runs.
+
+        Args:
+            ref: Thread of the replay, its id or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            Refused: If the thread is no replay.
+        """
+        return self._portal.call(self._store.replay_report(ref))
 
     def archive(self, before: datetime) -> int:
         """Compress the turns that no context needs. Return the number of turns.

@@ -25,7 +25,7 @@ from lockstitch.store.queries.thread_list import SORTS, parse_metadata
 
 app = typer.Typer()
 
-KINDS = ("chat", "goal", "task", "trace")
+KINDS = ("chat", "goal", "task", "trace", "replay")
 
 
 @app.command(

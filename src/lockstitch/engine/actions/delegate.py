@@ -9,6 +9,7 @@ from lockstitch.engine.config import RunConfig, config_for_ending
 from lockstitch.engine.decision.delegation import member_of, task_of
 from lockstitch.engine.decision.in_doubt import of_inner, sentence, with_doubts
 from lockstitch.engine.decision.snapshot import Call
+from lockstitch.engine.session.replay_source import without_effects
 from lockstitch.engine.session.run_context import RunContext
 from lockstitch.engine.session.run_session import RunSession
 from lockstitch.engine.session.start import restore_request_settings, start_nested_run
@@ -115,7 +116,7 @@ async def _new_run(context: RunContext, call: Call) -> RunContext:
             stitches = await session.store.stitches(session.head, position, position)
             log += [injected_message(stitch, run_id, agent) for stitch in stitches]
     context.emit("tool_call", {"id": call.id, "name": call.name, "input": call.input})
-    inner = context.for_nested_run(RunSession(session.thread_session), _limited(config, context.config), system)
+    inner = context.for_nested_run(RunSession(session.thread_session), _limited(config, context), system)
     await start_nested_run(inner, session.open_run, run_id, state, log, task_of(call))
     return inner
 
@@ -173,13 +174,15 @@ async def _config_of(context: RunContext, run: Run) -> RunConfig:
     """Return the config of an open member run. A run without code in this process can only be ended."""
     members = context.config.members
     if members is not None and run.agent in members.names:
-        return _limited((await members.run_config(str(run.agent), run))[0], context.config)
+        return _limited((await members.run_config(str(run.agent), run))[0], context)
     return await config_for_ending(context.session.store, context.session.head, run)
 
 
-def _limited(member: RunConfig, leader: RunConfig) -> RunConfig:
+def _limited(member: RunConfig, context: RunContext) -> RunConfig:
     """Return the config of a member with the limits of the thread, which are those of the leader."""
-    definition, team = member.definition, leader.definition
+    if context.recorded is not None:
+        member = without_effects(member, live=context.recorded.live)
+    definition, team = member.definition, context.config.definition
     budgets = [item for item in (definition.thread_budget, team.thread_budget) if item is not None]
     limits: dict[str, Any] = {
         "max_stitches": min(definition.max_stitches, team.max_stitches),

@@ -21,6 +21,8 @@ def refusal(context: RunContext, requests: ToolRequests) -> ToolFailed | None:
     if not requests.children:
         return None
     definition, head = context.config.definition, context.session.head
+    if head.kind == "replay":
+        return ToolFailed("The child thread was not created: a replay creates no threads.")
     if head.depth + 1 > definition.max_depth:
         return ToolFailed(
             f"The child thread was not created: this thread is at depth {head.depth}, and the maximum depth is "

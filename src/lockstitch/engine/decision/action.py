@@ -44,6 +44,13 @@ class RunTools:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerCalls:
+    """Answer these calls of a replay from the record."""
+
+    calls: Sequence[Call]
+
+
+@dataclass(frozen=True, slots=True)
 class RunMembers:
     """Start or continue the member runs of these calls."""
 
@@ -127,6 +134,7 @@ Action = (
     | Compact
     | CallModel
     | RunTools
+    | AnswerCalls
     | RunMembers
     | CompileAnswer
     | FetchFiles

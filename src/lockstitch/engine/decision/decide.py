@@ -12,6 +12,7 @@ from typing import Any, Final
 from lockstitch.engine.config import RunConfig
 from lockstitch.engine.decision.action import (
     Action,
+    AnswerCalls,
     CallModel,
     CheckAnswer,
     Compact,
@@ -60,6 +61,7 @@ from lockstitch.model import (
     waits_json,
 )
 from lockstitch.model.message import user
+from lockstitch.store.replays import DIVERGED
 
 _OUT_OF_STEPS: Final = (
     "You have used all {steps} steps of this run. Write your final answer now, without tool calls. State your results "
@@ -94,7 +96,8 @@ def decide(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
     problem = snapshot.fatal_error()
     if problem is not None:
         text = str(problem.data.get("message") or problem.type)
-        return _end(snapshot, now, "failed", "error", why="The run failed before this call finished.", error=text)
+        reason = "diverged" if problem.data.get("type") == DIVERGED else "error"
+        return _end(snapshot, now, "failed", reason, why="The run failed before this call finished.", error=text)
     if _is_paused(snapshot):
         unchecked = unchecked_members_action(config, snapshot) if snapshot.nested_runs else None
         if unchecked is not None:
@@ -273,6 +276,7 @@ def _tools(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
     runnable: list[Call] = []
     delegations: list[Call] = []
     waits: list[Wait] = []
+    is_replay = snapshot.head.kind == "replay"
     for call in snapshot.calls:
         if call.state == "answered":
             continue
@@ -286,6 +290,8 @@ def _tools(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
                 answers.append(_answer(snapshot, call, problem, "error"))
             else:
                 delegations.append(call)
+        elif is_replay:
+            runnable.append(call)
         elif (
             call.state in ("cut", "running") and tool_definition.side == "backend" and tool_definition.effect == "once"
         ):
@@ -307,7 +313,7 @@ def _tools(config: RunConfig, snapshot: RunSnapshot, now: datetime) -> Action:
     if answers:
         return RecordEntries(answers)
     if runnable:
-        return RunTools(runnable)
+        return AnswerCalls(runnable) if is_replay else RunTools(runnable)
     if delegations:
         working, longer = next_members(config, snapshot, delegations, now)
         if working:

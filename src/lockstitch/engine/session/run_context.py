@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from lockstitch.engine.config import RunConfig
+from lockstitch.engine.decision.recorded_turn import RecordedTurn
 from lockstitch.engine.events import Event, EventType, Listener, LiveTextWriter
 from lockstitch.engine.ports.provider import ModelRequest
 from lockstitch.engine.session.run_session import RunSession
@@ -74,6 +75,8 @@ class RunContext:
     """The request parameters of the run at its start. A model call records its parameters only if they differ."""
     activity: Activity | None = None
     """The current action. The heartbeat stores it for people who watch the worker."""
+    recorded: RecordedTurn | None = None
+    """The record that answers the calls of a replay; None if the thread is no replay."""
     nested: "list[RunContext]" = field(default_factory=list["RunContext"])
     """The contexts of nested runs that are in execution."""
     skip_finish_hook: bool = False

@@ -36,6 +36,7 @@ from lockstitch.model import (
 from lockstitch.model.delivery import identity_of_message, message_sender, run_options
 from lockstitch.model.message import user
 from lockstitch.store import Store, Where
+from lockstitch.store.replays import REPLAYED_RUN
 
 
 async def history_window(
@@ -140,6 +141,8 @@ class RunInput:
     first: bool = False
     """True if the run must be the first of its thread. It is checked under the claim, so of two callers only one
     starts."""
+    replays: UUID | None = None
+    """The recorded run that a run of a replay runs again."""
     message_id: str | None = None
     """The id that the caller gave the message, unique in the thread."""
     arrived: UUID = field(default_factory=new_id)
@@ -222,6 +225,8 @@ async def start_run(context: RunContext, run_input: RunInput) -> None:
         state["unsettled"] = doubts
     if config.deps_source == "call":
         state[CALL_DEPS] = True
+    if run_input.replays is not None:
+        state[REPLAYED_RUN] = str(run_input.replays)
     input_position = _input_position(run_input, head.position)
     waiting_inputs = [
         stitch.position for stitch in session.stitches if stitch.type == "input" and stitch.run_id is None

@@ -1,4 +1,7 @@
-"""`difference`: compare two runs, as a whole and step by step. Pure functions."""
+"""`difference`: compare two runs, as a whole and step by step. Pure, except `compare_runs`, which reads the runs."""
+
+# The modules of this package share the backend of a store.
+# pyright: reportPrivateUsage=false
 
 from bisect import bisect
 from collections import deque
@@ -8,6 +11,7 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple, cast
 
 from lockstitch.model import Json, Run, Stitch, codec, tool_uses
+from lockstitch.store.core import StoreCore
 from lockstitch.store.reports.alignment import Allowance, align, changed_lines
 from lockstitch.store.reports.traces import answer_text, arguments, cost_of, error_summary, outcome
 
@@ -121,6 +125,12 @@ def difference(a: Run, log_a: Sequence[Stitch], b: Run, log_b: Sequence[Stitch])
     aligned = _aligned(steps_of(log_a), steps_of(log_b))
     pairs = [Pair(step, other, _changes(step, other, allowance)) for step, other in aligned]
     return Difference(a, b, changes, pairs)
+
+
+async def compare_runs(core: StoreCore, a: Run, b: Run) -> Difference:
+    """Return the differences between two stored runs. See `Store.difference`."""
+    logs = [await core._reading.calls(await core.thread(run.thread_id), run) for run in (a, b)]
+    return difference(a, logs[0], b, logs[1])
 
 
 def steps_of(log: Sequence[Stitch]) -> list[Step]:

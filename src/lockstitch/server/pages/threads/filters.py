@@ -25,7 +25,7 @@ TABS: Final = (
     ("completed", "Completed"),
     ("cancelled", "Cancelled"),
 )
-KINDS: Final = ("chat", "goal", "task", "trace")
+KINDS: Final = ("chat", "goal", "task", "trace", "replay")
 SPANS: Final = {
     "1h": ("Last hour", 1),
     "24h": ("Last 24 hours", 24),

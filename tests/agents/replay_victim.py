@@ -1,0 +1,66 @@
+"""A process that is killed in a replay: `python -m tests.agents.replay_victim URL`.
+
+The model of the replay kills the process in its third step. The record has answered the calls of the first two steps.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+
+from lockstitch.agents.agent import Agent
+from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.replays import replay
+from lockstitch.agents.tools.function import tool
+from lockstitch.engine.ports.provider import ModelRequest
+from lockstitch.model import Json
+from lockstitch.store import open_store
+
+SOURCE, REPLAY = "source", "replay"
+
+REPLIES: tuple[str | Json, ...] = (
+    {"calls": [{"name": "charge", "input": {"amount": 5}}, {"name": "look", "input": {}}]},
+    {"calls": [{"name": "charge", "input": {"amount": 5}}]},
+    "Charged twice.",
+)
+
+
+class Shop:
+    """An agent with a tool that has an effect, and the calls that its tools got. With `lethal`, step 3 is fatal."""
+
+    def __init__(self, *replies: str | Json, lethal: bool = False) -> None:
+        self.ran: list[str] = []
+        self._replies = replies or REPLIES
+        self._lethal = lethal
+        self.requests: list[ModelRequest] = []
+
+    def agent(self, **options: object) -> Agent:
+        @tool
+        def charge(amount: int) -> str:
+            """Charge a card."""
+            self.ran.append(f"charge {amount}")
+            return f"receipt {len(self.ran)}"
+
+        @tool(effect="safe")
+        def look(box: int = 0) -> str:
+            """Look into a box."""
+            self.ran.append(f"look {box}")
+            return f"{box} items"
+
+        values: Json = {"model": Scripted(self._reply), "tools": [charge, look], "title": False, **options}
+        return Agent("shop", **values)
+
+    def _reply(self, request: ModelRequest) -> str | Json:
+        if self._lethal and request.step == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.requests.append(request)
+        return self._replies[request.step - 1]
+
+
+async def main(url: str) -> None:
+    async with open_store(url) as store:
+        await replay(SOURCE, Shop(lethal=True).agent(), store=store, key=REPLAY)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
