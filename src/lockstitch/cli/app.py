@@ -22,6 +22,7 @@ SECTIONS = {
         "schedule": ("schedule", "Start threads by a cron expression or at an interval."),
         "cancel": ("run", "Cancel the open run of threads, also in another process."),
         "regenerate": ("run", "Answer the last turn again, in a fork that takes the thread's key."),
+        "replay": ("replay", "Run a recorded thread or run again, and compare both."),
         "fork": ("run", "Create a thread from a position of another thread."),
         "worker": ("worker", "Execute ready threads, many at once."),
         "eval": ("evals", "Run a dataset against an agent and grade its answers."),

@@ -13,13 +13,13 @@ from lockstitch.client.models import (
     StreamEvent,
 )
 from lockstitch.client.read_methods import Ref, name_of, thread_path
-from lockstitch.client.schedule_methods import ScheduleMethods
+from lockstitch.client.replay_methods import ReplayMethods
 from lockstitch.errors import NotFound
 from lockstitch.model import Feedback, Json, SavedView, Thread
 from lockstitch.model.figures import ThreadSort
 
 
-class ActionMethods(ScheduleMethods):
+class ActionMethods(ReplayMethods):
     """The write operations of `Client`."""
 
     async def start(

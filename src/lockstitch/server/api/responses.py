@@ -310,6 +310,21 @@ class Difference(ResponseModel):
     steps: list[Json]
 
 
+class Replay(ResponseModel):
+    """A replay, and its comparison with the recorded runs."""
+
+    thread_id: UUID
+    source_thread_id: UUID
+    status: str
+    same: bool
+    same_calls: bool
+    output_text: str | None
+    error: str | None
+    diverged: Json | None
+    totals: Json
+    turns: list[Json]
+
+
 Agents = _object("Agents", agents=list[Agent], here=list[str])
 
 
