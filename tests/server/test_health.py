@@ -1,6 +1,9 @@
 """Health checks, metrics, and the server as a router of another app."""
 
+import json
+import re
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 
 import httpx2
@@ -8,9 +11,11 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from lockstitch.model import Schedule
 from lockstitch.server import router
 from lockstitch.store import Store, open_store
 from tests.backends.postgres.wire import Wire
+from tests.docs.pages import DOCS
 from tests.server.serving import caller, listening, serving
 
 pytestmark = pytest.mark.anyio
@@ -51,6 +56,20 @@ async def test_metrics_are_returned(store: Store, http: httpx2.AsyncClient) -> N
     assert 'lockstitch_requests_total{method="GET",route="/api/threads/{ref}",status="404"} 1' in text
     assert 'lockstitch_threads{status="waiting"} 1' in text
     assert 'lockstitch_request_seconds_bucket{route="/api/threads/{ref}",le="+Inf"} 1' in text
+    assert "lockstitch_schedules_overdue_seconds 0\n" in text
+    schedule = await store.schedules.add("helper", "Report", every=3600)
+    hour_ago = store.clock.now() - timedelta(hours=1)
+    await store.table(Schedule).put(schedule.changed(next_tick=hour_ago))
+    late = re.search(r"^lockstitch_schedules_overdue_seconds (\d+)", (await http.get("/metrics")).text, re.MULTILINE)
+    assert late is not None
+    assert int(late[1]) >= 3600
+
+    dashboard = json.loads((DOCS / "assets" / "lockstitch-grafana.json").read_text())
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    shown = {name for expression in expressions for name in re.findall(r"lockstitch_\w+", expression)}
+    exported = set(re.findall(r"^lockstitch_\w+", text, re.MULTILINE))
+    assert shown <= exported
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
     await http.get("/made-up-by-a-stranger")
     assert "made-up" not in (await http.get("/metrics")).text
 

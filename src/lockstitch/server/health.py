@@ -9,13 +9,13 @@ from fastapi import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from lockstitch.errors import LockstitchError
-from lockstitch.model import Worker
+from lockstitch.model import Schedule, Worker
 from lockstitch.model.thread import Status
 from lockstitch.server.auth import Admin
 from lockstitch.server.problems import Problem
 from lockstitch.server.routing import LazyRouter
 from lockstitch.server.state import server_state
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 from lockstitch.store.ingest_queue import QueueStatus
 from lockstitch.version import VERSION
 
@@ -90,10 +90,17 @@ async def _gauges(store: Store, queue: QueueStatus) -> dict[str, Any]:
     workers = await store.table(Worker).find()
     alive = sum(not worker.dead for worker in workers)
     arrivals = queue.waiting + queue.quarantined
+    now = store.clock.now()
+    overdue = await store.table(Schedule).first(Where("next_tick", "<=", now), order=("next_tick",))
+    late = 0.0 if overdue is None or overdue.next_tick is None else (now - overdue.next_tick).total_seconds()
     return {
         "lockstitch_info": ("The version of this server.", [({"version": VERSION}, 1)]),
         "lockstitch_threads": ("Threads of all projects by status.", threads),
         "lockstitch_workers": ("Workers that are not declared dead.", [({}, alive)]),
+        "lockstitch_schedules_overdue_seconds": (
+            "Seconds since the oldest tick of a schedule that no worker has started.",
+            [({}, late)],
+        ),
         "lockstitch_arrivals": ("Bodies in the ingest queue and in quarantine.", [({}, arrivals)]),
         "lockstitch_ingest_waiting": ("Bodies in the ingest queue.", [({}, queue.waiting)]),
         "lockstitch_ingest_oldest_seconds": (
