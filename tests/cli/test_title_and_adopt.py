@@ -30,6 +30,15 @@ def test_title_sets_and_removes_title(lockstitch: Call, story: Story) -> None:
     assert lockstitch("title", "nobody", "x").code == 3
 
 
+def test_feedback_is_added_listed_and_deleted(lockstitch: Call, story: Story) -> None:
+    first = lockstitch("feedback", "add", "helpful", "--thread", "customer-42", "--score", "1", "--json").json
+    listed = lockstitch("feedback", "list", "customer-42", "--json").json
+    assert first in listed
+    assert lockstitch("feedback", "delete", first["id"]).code == 2, "--yes is missing"
+    assert lockstitch("feedback", "delete", first["id"], "--yes").code == 0
+    assert first not in lockstitch("feedback", "list", "--json").json
+
+
 def test_adopt_creates_store_if_needed(lockstitch: Call, tmp_path: Path) -> None:
     file = tmp_path / "conversation.json"
     file.write_text(json.dumps(MESSAGES))

@@ -4,12 +4,12 @@ In a database, the actions run in this process. On a server, `lockstitch.cli.rem
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from lockstitch import sync
 from lockstitch.errors import NotFound
-from lockstitch.model import Json, Run, Thread
+from lockstitch.model import Feedback, Json, Run, Thread
 from lockstitch.sync import SyncStore
 
 if TYPE_CHECKING:
@@ -102,6 +102,41 @@ class ThreadActions:
         from lockstitch.store.reports.dashboard import DashboardReader
 
         return DashboardReader(self._store.async_store, all_projects=all_projects, thread_id=thread_id)
+
+    def feedback(
+        self,
+        *,
+        thread: Thread | None,
+        run: UUID | None,
+        name: str | None,
+        user_id: str | None,
+        source: str | None,
+        limit: int,
+    ) -> list[Feedback]:
+        """Return feedback of the project, oldest first."""
+        from lockstitch.store.annotation import find_feedback
+
+        store = self._store
+        found = find_feedback(
+            store.async_store, thread=thread, run=run, name=name, user_id=user_id, source=source, limit=limit
+        )
+        return store.portal.call(found)
+
+    def give_feedback(self, name: str, **fields: Any) -> Feedback:
+        """Store feedback on a thread, a run or a stitch, and return it."""
+        from lockstitch.store.annotation import give_feedback
+
+        return self._store.portal.call(give_feedback(self._store.async_store, name, **fields))
+
+    def remove_feedback(self, feedback_id: UUID) -> None:
+        """Delete feedback."""
+        from lockstitch.store.annotation import remove_feedback
+
+        store = self._store
+        removed = store.portal.call(remove_feedback(store.async_store, feedback_id))
+        store.portal.call(
+            store.async_store.audits.record("command line", "delete feedback", str(removed.id), name=removed.name)
+        )
 
     def datasets(self) -> "Datasets":
         """Return the datasets of the store. Their methods are for the portal of the store."""

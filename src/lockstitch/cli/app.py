@@ -52,7 +52,7 @@ SECTIONS = {
         "tail": ("log", "Show the newest stitches."),
     },
     "Search and report": {
-        "search": ("log", "Search titles, inputs and answers."),
+        "search": ("log", "Search titles, messages, tool calls, tool results and errors."),
         "errors": ("log", "Show the failures of all threads and imported traces, grouped by cause."),
         "stats": ("stats", "Show usage, cost, latency and failures of the agents."),
         "size": ("stats", "Show the stored bytes and the estimates of the three-table document."),
@@ -61,6 +61,7 @@ SECTIONS = {
     "Change": {
         "adopt": ("threads", "Create a thread from an existing conversation and print its id."),
         "title": ("threads", "Set the title of a thread."),
+        "feedback": ("feedback", "List, add and delete feedback on threads, runs and stitches."),
         "delete": ("maintenance", "Delete threads, their descendants and all their data."),
     },
     "Import and export": {

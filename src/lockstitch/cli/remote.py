@@ -20,7 +20,7 @@ from lockstitch.client.remote_store import RemoteStore
 from lockstitch.engine.replay import EventReplay
 from lockstitch.engine.replies import PendingReply
 from lockstitch.errors import NotFound, Refused, ThreadHeld, ThreadWaiting
-from lockstitch.model import ChildrenWait, FrontendToolWait, Json, Run, Stitch, Thread, tool_uses
+from lockstitch.model import ChildrenWait, Feedback, FrontendToolWait, Json, Run, Stitch, Thread, tool_uses
 from lockstitch.model.wait import Wait, without_next_message
 from lockstitch.store import Store
 from lockstitch.store.reports.dashboard import Dashboard
@@ -94,6 +94,27 @@ class RemoteActions(ThreadActions):
 
     def dashboard(self, *, all_projects: bool, thread_id: UUID | None) -> SnapshotReader:
         return _RemoteSnapshots(self._remote, thread_id)
+
+    def feedback(
+        self,
+        *,
+        thread: Thread | None,
+        run: UUID | None,
+        name: str | None,
+        user_id: str | None,
+        source: str | None,
+        limit: int,
+    ) -> list[Feedback]:
+        client = self._remote.client
+        return self._call(
+            client.feedback(thread, run=run, name=name, user_id=user_id, source=source, limit=min(limit, 1000))
+        )
+
+    def give_feedback(self, name: str, **fields: Any) -> Feedback:
+        return self._call(self._remote.client.give_feedback(name, **fields))
+
+    def remove_feedback(self, feedback_id: UUID) -> None:
+        self._call(self._remote.client.remove_feedback(feedback_id))
 
     def datasets(self) -> Datasets:
         return cast("Datasets", self._remote.client.datasets)

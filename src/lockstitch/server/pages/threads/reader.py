@@ -14,7 +14,7 @@ from lockstitch.server.pages.threads.filters import Filters
 from lockstitch.store import Store
 
 PAGE: Final = 50
-SEARCH_LIMIT: Final = 100
+SEARCH_LIMIT: Final = 50
 """Maximum number of search results."""
 
 
