@@ -91,5 +91,10 @@ async def test_threads_are_sorted_and_filtered_by_the_figures_of_their_runs(stor
     for wrong in ({"sort": "price"}, {"metadata": {"": "x"}}, {"metadata": {"a": {}}}):
         with pytest.raises(Refused):
             await store.threads(**wrong)  # type: ignore[arg-type]
+    ids = [large.id, failing.id, (await store.in_project("other").create()).id]
+    assert names(await store.threads(id=ids, limit=None)) == ["failing", "large"]
+    assert names(await store.threads(id=ids, limit=None, sort="cost")) == ["large"]
+    assert names(await store.threads(id=ids, limit=1)) == ["failing"]
+    assert await store.count(id=ids) == 2
     await store.delete("large")
     assert names(await store.threads(tag="b")) == []

@@ -419,8 +419,10 @@ class ThreadsApi:
             Refused: If a filter or the order is not valid.
         """
         order = order_of(sort, ascending)
+        named = id is not None and limit is None and after is None and not offset
         where = self._threads(
-            all_projects,
+            # As in `threads_by_id`, the ids select the rows, not the project and the order.
+            all_projects or named,
             {
                 "status": status,
                 "agent": agent,
@@ -443,6 +445,10 @@ class ThreadsApi:
                 sort=sort,
             ),
         )
+        if named:
+            found = await self._backend.find(Find(Thread, where))
+            threads = [thread for thread in found if all_projects or thread.project == self.project]
+            return sorted(threads, key=lambda thread: place_of(thread, sort), reverse=not ascending)
         seen = place_of(after, sort) if after else None
         return await self._backend.find(Find(Thread, where, order=order, after=seen, limit=limit, offset=offset))
 
@@ -455,9 +461,9 @@ class ThreadsApi:
         """
         if not ids:
             return {}
-        project = () if all_projects else (Where("project", "=", self.project),)
-        threads = await self._backend.find(Find(Thread, (Where("id", "in", list(ids)), *project)))
-        return {thread.id: thread for thread in threads}
+        # With a condition on the project, SQLite would read all its threads to find more than a few ids.
+        threads = await self._backend.find(Find(Thread, (Where("id", "in", list(ids)),)))
+        return {thread.id: thread for thread in threads if all_projects or thread.project == self.project}
 
     async def match_threads(self, text: str, *, limit: int = 10) -> list[Thread]:
         """Return the threads of this project whose id or short id starts with a text, the latest first.
