@@ -13,7 +13,7 @@ from tests.crash.matrix import PLAYS, spread
 from tests.races.processes import ROOT, call
 from tests.servers import Databases
 
-POINTS = {"errand": 8, "teamwork": 5, "chat": 6, "cancelling": 5}
+POINTS = {"errand": 6, "teamwork": 5, "chat": 6, "cancelling": 4}
 
 
 @pytest.fixture

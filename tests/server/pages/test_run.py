@@ -169,7 +169,8 @@ async def test_stored_content_is_shown_as_text(store: Store, url: str, page: Pag
 
 async def test_run_routes_return_requests_files_and_errors(store: Store, http: httpx2.AsyncClient) -> None:
     """Requests have identical bytes, downloads have names, and runs of other projects are not found."""
-    second = [run for run in await runs.two_turns(store) if run.parent_run_id is None][1]
+    first, second = (run for run in await runs.two_turns(store) if run.parent_run_id is None)
+    assert f'href="/run/{first.id}?against={second.id}"' in (await http.get(f"/run/{first.id}")).text
     at = f"/run/{second.id}"
     log = await store.log(second.id)
     call = next(stitch for stitch in log if stitch.type == "llm_call")
