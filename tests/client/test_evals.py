@@ -1,11 +1,16 @@
 """`Client.datasets` and `Client.evals`: the same results as with the store."""
 
+import asyncio
+
 import pytest
 
-from lockstitch import Client
+from lockstitch import App, Client, NotFound, Refused
+from lockstitch.agents.evals.requests import EvalRequest, prepare_request
 from lockstitch.store import Store
+from tests.agents.evals.quiz import Quiz
 from tests.agents.evals.test_stored import change_datasets, read_evals
 from tests.client.test_client import backend, client
+from tests.server.serving import serving
 
 __all__ = ["backend", "client"]
 
@@ -23,3 +28,42 @@ async def test_client_reads_evaluations_like_the_store(store: Store, client: Cli
     assert (len(added["added"]), added["version"]) == (1, 1)
     (case,) = (await client.datasets.cases("stories"))["cases"]
     assert (case["input"], case["expected"], case["source_run_id"]) == ("Tell", "The end.", str(done.run_id))
+
+
+async def test_server_starts_evaluations_and_continues_them_after_a_restart(store: Store) -> None:
+    quiz = Quiz()
+    app = App([quiz.agent])
+
+    async def finished(client: Client, ref: str) -> str:
+        value = await client.evals.get(ref)
+        if value["status"] == "running":
+            await asyncio.sleep(0.02)
+            return await finished(client, ref)
+        if value["status"] == "stopped":
+            return "stopped"
+        return f"{value['passed']} of {value['trials']} on version {value['dataset_version']}"
+
+    async with serving(store, app) as url, Client(url) as client:
+        rows = [
+            {"id": "sum", "input": "2 + 2?", "expected": "4"},
+            {"id": "why", "input": "Why?", "expected": "because"},
+        ]
+        await client.datasets.put("facts", rows, create=True)
+        started = await client.evals.start("quiz", "facts", ["contains"], trials=2)
+        assert (started["name"], started["trials_total"]) == ("quiz-facts", 4)
+        assert await finished(client, started["id"]) == "2 of 4 on version 1"
+        with pytest.raises(NotFound):
+            await client.evals.start("other", "facts", ["contains"])
+        for graders in (["os:getcwd"], ["unknown"]):
+            with pytest.raises(Refused):
+                await client.evals.start("quiz", "facts", graders)
+        # The server stopped before the first case, and the dataset changed.
+        waiting = await prepare_request(quiz.agent, {}, store, EvalRequest("quiz", "facts", ["exact"], name="later"))
+        changed = await prepare_request(quiz.agent, {}, store, EvalRequest("quiz", "facts", ["exact"], name="other"))
+        graders = [{**grader, "pass_at": 0.5} for grader in changed.record.input["graders"]]
+        await store.evals.put(changed.record.changed(input={**changed.record.input, "graders": graders}))
+        await client.datasets.remove("facts", ["why"])
+    async with serving(store, app) as url, Client(url) as client:
+        assert await finished(client, str(waiting.record.id)) == "1 of 2 on version 1"
+        assert await finished(client, str(changed.record.id)) == "stopped"
+        assert len((await client.evals.list())["evals"]) == 3

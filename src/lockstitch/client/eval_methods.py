@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from types import EllipsisType
 from typing import Any, Final
 
-from lockstitch.client.connection import Connection, part
+from lockstitch.client.connection import Connection, part, without_none
 from lockstitch.errors import NotFound
 from lockstitch.model import Json
 
@@ -241,12 +241,58 @@ class RemoteEvals:
             name: Only evaluations of this name.
             dataset: Only evaluations of this stored dataset: its name or id.
             agent: Only evaluations of this agent.
-            status: Only `running` or `completed` evaluations.
+            status: Only `running`, `completed` or `stopped` evaluations.
             limit: Maximum number of evaluations.
             after: Id of the last evaluation of the previous page.
         """
         filters = {"name": name, "dataset": dataset, "agent": agent, "status": status}
         return await self._connection.get("/api/evals", **filters, limit=min(limit, _PAGE), after=after)
+
+    async def start(
+        self,
+        agent: str,
+        dataset: str,
+        graders: Sequence[str],
+        *,
+        name: str | None = None,
+        version: int | None = None,
+        trials: int = 1,
+        concurrency: int = 4,
+        judge: str | None = None,
+        criteria: str | None = None,
+        pass_at: float | None = None,
+    ) -> Json:
+        """Start an evaluation on the server and return it at once. A server that restarts continues it.
+
+        Args:
+            agent: Name of an agent of the server.
+            dataset: Name or id of a stored dataset, or `name@version`.
+            graders: Names of graders.
+            name: Name of the evaluation. None: made from the agent and the dataset.
+            version: Stored version of the agent's definition. None: the definition of the code.
+            trials: Number of runs of each case.
+            concurrency: Number of cases that run at once.
+            judge: Model or agent of the graders `judge` and `rubric`. None: the model of the agent.
+            criteria: Criteria for the grader `judge`.
+            pass_at: Minimum score of these graders for a pass.
+
+        Raises:
+            NotFound: If the server does not have the agent or the dataset.
+            Refused: If a value is not valid.
+        """
+        body = without_none(
+            agent=agent,
+            dataset=dataset,
+            graders=[*graders],
+            name=name,
+            version=version,
+            trials=trials,
+            concurrency=concurrency,
+            judge=judge,
+            criteria=criteria,
+            pass_at=pass_at,
+        )
+        return await self._connection.post("/api/evals", body)
 
     async def get(self, ref: str) -> Json:
         """Return an evaluation with its totals. While it runs, they are those of the trials that are done.

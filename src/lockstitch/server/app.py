@@ -71,6 +71,7 @@ def create_app(store: Store, app: App | None = None, settings: Settings | None =
             if app is not None:
                 await app.setup(store)
             await stack.enter_async_context(worker_running(state))
+            await stack.enter_async_context(state.evaluations.running(app if settings.work else None, store))
             await stack.enter_async_context(state.changes.open())
             await stack.enter_async_context(ingest_running(store, state.intake, settings))
             yield

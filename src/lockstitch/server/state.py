@@ -6,6 +6,7 @@ from typing import Any
 from starlette.requests import HTTPConnection
 
 from lockstitch.agents import App
+from lockstitch.server.eval_tasks import EvalTasks
 from lockstitch.server.extensions import ServerExtensions
 from lockstitch.server.ingest_buffer import IngestBuffer
 from lockstitch.server.middleware import RequestMetrics
@@ -24,6 +25,8 @@ class ServerState:
     changes: ChangeFeed
     intake: IngestBuffer
     """The buffer of incoming traces."""
+    evaluations: EvalTasks = field(default_factory=EvalTasks)
+    """The evaluations that this server executes."""
     figures: RequestMetrics = field(default_factory=RequestMetrics)
     extensions: ServerExtensions = field(default_factory=lambda: ServerExtensions({}))
     """The routes, pages and files of the applications of the app."""

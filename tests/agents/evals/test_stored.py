@@ -44,7 +44,7 @@ async def change_datasets(store: Store, datasets: Any) -> None:
         [
             {"id": "sum", "input": "2 + 2?", "expected": "5"},
             {"input": "Why?"},
-            {"id": "raw", "inputs": {"question": "Who?", "lang": "en"}, "outputs": {"answer": "Ada"}, "splits": ["t"]},
+            {"id": "raw", "inputs": {"question": "Name?", "lang": "en"}, "outputs": {"answer": "Ada"}, "splits": ["t"]},
         ],
     )
     assert (changed["version"], changed["added"], changed["replaced"]) == (2, 2, 1)

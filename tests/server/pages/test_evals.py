@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
+from lockstitch import App
 from lockstitch.agents.evals.runner import evaluate
 from lockstitch.agents.evals.stored_datasets import Datasets
 from lockstitch.model import Example, new_id
@@ -112,8 +113,14 @@ async def test_evaluations_are_shown_with_trials_and_compared(
     for answer in ("4", "5", "22"):
         quiz.answers |= {"2 + 2?": answer, "Why?": "because" if answer != "4" else "?"}
         await evaluate(quiz.agent, "facts", store=store, graders="contains", name="f", trials=3)
-    async with serving(store) as url:
-        await page.goto(f"{url}/evals")
+    async with serving(store, App([quiz.agent])) as url:
+        await page.goto(f"{url}/evals/datasets")
+        await page.get_by_role("link", name="facts").click()
+        await page.get_by_text("Evaluate", exact=True).click()
+        await page.get_by_label("contains").check()
+        await page.get_by_role("button", name="Start").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("quiz-facts#1")
+        await page.goto(f"{url}/evals?name=f")
         await expect(page.get_by_role("row")).to_have_count(4)
         await look(page, "evals")
         await page.get_by_role("link", name="f#2").click()
@@ -128,7 +135,7 @@ async def test_evaluations_are_shown_with_trials_and_compared(
         await expect(page.get_by_role("row", name="sum")).to_contain_text("lacks")
         await page.get_by_role("link", name=re.compile("trial 3: not passed")).click()
         await expect(page.get_by_role("heading", level=1)).to_have_text("Run 1")
-        await page.goto(f"{url}/evals")
+        await page.goto(f"{url}/evals?name=f")
         for number in (1, 2, 3):
             await page.get_by_label(f"Select f#{number}").check()
         await page.get_by_role("button", name="Compare selected").click()

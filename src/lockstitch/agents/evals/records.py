@@ -38,7 +38,7 @@ class EvaluationStore:
         """
         while True:
             evals = sorted(await self._all(), key=lambda record: int(record.input["number"]))
-            same = [record for record in evals if _same(record, wanted, agent)]
+            same = [record for record in evals if is_same(record, wanted, agent)]
             if same and same[-1].result.get("status") != "completed":
                 return same[-1]
             number = int(evals[-1].input["number"]) + 1 if evals else 1
@@ -171,7 +171,8 @@ def described(graders: Sequence[Grader]) -> list[Json]:
     return [{"name": grader.name, "pass_at": grader.pass_at, "parameters": grader.parameters} for grader in graders]
 
 
-def _same(evaluation: Eval, wanted: Json, agent: str) -> bool:
+def is_same(evaluation: Eval, wanted: Json, agent: str) -> bool:
+    """True if an evaluation has this input: the same cases, agent, version, graders and trials."""
     known = {key: value for key, value in evaluation.input.items() if key not in ("number", "request")}
     return evaluation.agent == agent and codec.digest(_sorted(known)) == codec.digest(_sorted(wanted))
 

@@ -16,7 +16,7 @@ from lockstitch.agents.evals import dataset as datasets
 from lockstitch.agents.evals.functions import FunctionGrader, load_function
 from lockstitch.agents.evals.grader import Case, GradedAnswer, Grader, ask, cost_of
 from lockstitch.agents.evals.graders import grader as grader_named
-from lockstitch.agents.evals.records import EvaluationStore, described, evaluation_of, outcomes_of, trials_of
+from lockstitch.agents.evals.records import EvaluationStore, described, evaluation_of, is_same, outcomes_of, trials_of
 from lockstitch.agents.evals.results import CaseOutcome, Evaluation
 from lockstitch.agents.evals.stored_cases import CaseSource, load_source
 from lockstitch.engine.result import Result
@@ -114,10 +114,12 @@ async def prepare(
     trials: int = 1,
     deps: Any = None,
     request: Json | None = None,
+    continues: Eval | None = None,
 ) -> "PreparedEvaluation":
     """Check an evaluation and create or find its record. See `evaluate`. No case has run.
 
-    `request` is stored in the record, so that a server can continue the evaluation.
+    `request` is stored in the record, so that a server can continue the evaluation. `continues` is the record of an
+    interrupted evaluation: raises `Refused` if it had another input.
     """
     title, cases = source.title, source.cases
     resolved = resolved_graders(graders)
@@ -136,7 +138,9 @@ async def prepare(
     wanted |= {"dataset_version": source.version} if source.dataset_id else {}
     wanted |= {"trials": trials} if trials > 1 else {}
     results_store = EvaluationStore(store, name)
-    record = await results_store.begin(wanted, agent.name, source.dataset_id, request)
+    if continues is not None and not is_same(continues, wanted, agent.name):
+        raise Refused(f"Evaluation {name} cannot continue: its agent, a grader or the dataset has changed.")
+    record = continues or await results_store.begin(wanted, agent.name, source.dataset_id, request)
     return PreparedEvaluation(EvaluationWork(acting, resolved, store, results_store, record, deps), cases, trials)
 
 

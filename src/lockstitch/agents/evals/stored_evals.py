@@ -46,7 +46,7 @@ class Evals:
             name: Only evaluations of this name.
             dataset: Only evaluations of this stored dataset: its name or id.
             agent: Only evaluations of this agent.
-            status: Only `running` or `completed` evaluations.
+            status: Only `running`, `completed` or `stopped` evaluations.
             limit: Maximum number of evaluations.
             after: Id of the last evaluation of the previous page.
         """

@@ -3,11 +3,15 @@
 from typing import Annotated, Literal
 
 from fastapi import Path, Query
+from pydantic import Field
 
+from lockstitch.agents.evals.requests import EvalRequest
 from lockstitch.agents.evals.stored_evals import MAX_COMPARED, Evals
+from lockstitch.model import Eval
 from lockstitch.server.api import responses
-from lockstitch.server.api.schemas import ExactJSON, Limit, TextParam
-from lockstitch.server.auth import Caller, Reader
+from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Name, TextParam
+from lockstitch.server.auth import Caller, Reader, Writer
+from lockstitch.server.problems import Problem
 from lockstitch.server.routing import LazyRouter
 
 router = LazyRouter(prefix="/api/evals", tags=["evals"], default_response_class=ExactJSON)
@@ -30,7 +34,7 @@ async def evals(
     name: Filter = None,
     dataset: Filter = None,
     agent: Filter = None,
-    status: Literal["running", "completed"] | None = None,
+    status: Literal["running", "completed", "stopped"] | None = None,
     limit: Limit = 50,
     after: Filter = None,
 ) -> ExactJSON:
@@ -39,6 +43,35 @@ async def evals(
         name=name, dataset=dataset, agent=agent, status=status, limit=limit, after=after
     )
     return ExactJSON(found)
+
+
+class NewEval(Body):
+    """An evaluation of a stored dataset with an agent of the server."""
+
+    agent: Name
+    dataset: Annotated[TextParam, Field(min_length=1, max_length=300)]
+    graders: Annotated[list[Name], Field(min_length=1, max_length=20)]
+    name: Name | None = None
+    version: Annotated[int, Field(ge=1)] | None = None
+    trials: Annotated[int, Field(ge=1, le=1000)] = 1
+    concurrency: Annotated[int, Field(ge=1, le=100)] = 4
+    judge: Name | None = None
+    criteria: TextParam | None = None
+    pass_at: float | None = None
+
+
+@router.post("", status_code=202, response_model=responses.Eval)
+async def start(caller: Writer, body: NewEval) -> ExactJSON:
+    """Start an evaluation on this server, or continue the same one that was interrupted."""
+    record = await start_eval(caller, EvalRequest(**body.model_dump()))
+    return ExactJSON(await evals_of(caller).get(str(record.id)), 202)
+
+
+async def start_eval(caller: Caller, request: EvalRequest) -> Eval:
+    """Start an evaluation on this server. Raises a problem 409 if the server executes no threads."""
+    if not caller.state.settings.work:
+        raise Problem(409, "No worker", "This server executes no threads. Run `lockstitch eval` with the store.")
+    return await caller.state.evaluations.begin(caller.app, caller.store, request)
 
 
 # Before the route of one evaluation, which would match its path.

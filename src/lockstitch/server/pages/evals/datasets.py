@@ -7,6 +7,7 @@ from uuid import UUID
 from fastapi import Form, Request, UploadFile
 from starlette.responses import HTMLResponse, Response
 
+from lockstitch.agents.evals.graders import NAMES
 from lockstitch.agents.evals.stored_datasets import Datasets, is_plain
 from lockstitch.agents.evals.stored_evals import Evals
 from lockstitch.errors import LockstitchError, Refused
@@ -71,6 +72,8 @@ async def dataset(
     if is_htmx_request(request):
         return render_page(request, caller, "datasets/cases.html", **shown)
     shown |= {
+        "agents": forms.agents_of(caller) if caller.state.settings.work else [],
+        "graders": NAMES,
         "versions": await stored.versions(str(ref), limit=_BESIDE),
         "evals": (await Evals(caller.store).list(dataset=str(ref), limit=_BESIDE))["evals"],
         "experiments": (await stored.experiments(str(ref), limit=_BESIDE))["experiments"],

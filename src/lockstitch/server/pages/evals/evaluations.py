@@ -4,13 +4,16 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode
 from uuid import UUID
 
-from fastapi import Query, Request
+from fastapi import Form, Query, Request
 from starlette.responses import HTMLResponse, Response
 
 from lockstitch.agents.evals.comparison import ComparedCase
+from lockstitch.agents.evals.requests import EvalRequest
 from lockstitch.agents.evals.stored_evals import MAX_COMPARED, Evals
 from lockstitch.model import parse_time
-from lockstitch.server.auth import Reader
+from lockstitch.server.api.evals.evaluations import start_eval
+from lockstitch.server.auth import FormWriter, Reader
+from lockstitch.server.pages.common import forms
 from lockstitch.server.pages.common.render import is_htmx_request, redirect_to, render_page
 from lockstitch.server.pages.navbar import page_router
 from lockstitch.store.datasets import get_dataset
@@ -52,6 +55,20 @@ async def evals(
         return render_page(request, caller, "evals/rows.html", **shown)
     of = await get_dataset(caller.store, dataset) if dataset is not None else None
     return render_page(request, caller, "evals/list.html", name=name, agent=agent, of=of, given=given, **shown)
+
+
+@router.post("/evals")
+async def start(
+    request: Request,
+    caller: FormWriter,
+    agent: Annotated[str, Form(max_length=255)],
+    dataset: Annotated[str, Form(max_length=300)],
+    graders: Annotated[list[str] | None, Form()] = None,
+    trials: Annotated[int, Form(ge=1, le=1000)] = 1,
+) -> Response:
+    """Start an evaluation on this server."""
+    record = await start_eval(caller, EvalRequest(agent, dataset, graders or [], trials=trials))
+    return forms.done(request, f"/evals/{record.id}", "Evaluation started")
 
 
 @router.get("/evals/compare")

@@ -1,0 +1,76 @@
+"""`EvalTasks`: the evaluations that this server executes. A server that starts continues those that it finds."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from lockstitch.agents import App
+from lockstitch.agents.evals.requests import EvalRequest, prepare_request, request_of, unfinished
+from lockstitch.agents.evals.runner import PreparedEvaluation
+from lockstitch.errors import LockstitchError, NotFound, Refused
+from lockstitch.model import Eval
+from lockstitch.store import Store
+
+_log: Final = logging.getLogger("lockstitch.server")
+
+
+class EvalTasks:
+    """The tasks of evaluations on this server."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def begin(self, app: App, store: Store, request: EvalRequest) -> Eval:
+        """Start an evaluation, or continue the one that was interrupted, and return its record."""
+        prepared = await prepare_request(app.agent(request.agent), app.agents, store, request)
+        self._start(prepared, request.concurrency)
+        return prepared.record
+
+    async def _continue(self, app: App, store: Store, record: Eval) -> None:
+        """Continue an evaluation. If its agent, its dataset or a grader has changed, it stays stopped."""
+        request = request_of(record)
+        try:
+            prepared = await prepare_request(app.agent(request.agent), app.agents, store, request, continues=record)
+        except (NotFound, Refused) as exc:
+            _log.warning("Evaluation %s was not continued: %s", record.id, exc)
+            stopped = record.changed(result={"status": "stopped", "reason": str(exc)}, updated_at=store.clock.now())
+            await store.evals.put(stopped)
+        else:
+            self._start(prepared, request.concurrency)
+
+    def _start(self, prepared: PreparedEvaluation, concurrency: int) -> None:
+        if any(task.get_name() == str(prepared.record.id) for task in self._tasks):
+            return
+        task = asyncio.create_task(_execute(prepared, concurrency), name=str(prepared.record.id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @asynccontextmanager
+    async def running(self, app: App | None, store: Store) -> AsyncGenerator[None]:
+        """Continue unfinished evaluations of the agents of the app.
+
+        On exit, the evaluations stop, and the next server continues them.
+        """
+        if app is not None:
+            for record in await unfinished(store):
+                if record.agent in app.agents:
+                    await self._continue(app, store.in_project(record.project), record)
+        try:
+            yield
+        finally:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _execute(prepared: PreparedEvaluation, concurrency: int) -> None:
+    try:
+        await prepared.run(concurrency=concurrency)
+    except LockstitchError:
+        _log.exception("Evaluation %s stopped. It continues when the server starts again.", prepared.record.id)
+    finally:
+        for grader in prepared.work.graders:
+            await grader.close()
