@@ -37,6 +37,7 @@ _VARYING = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"), "<id>"),
     (re.compile(r"\b[0-9a-f]{32}-"), "<key>-"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.]+Z"), "<time>"),
+    (re.compile(r"\b\d+ ms\b"), "<duration>"),
     (re.compile(r"\blst_[\w-]+"), "<token>"),
 )
 _AGE = re.compile(r" *(\bAGE\b|\b\d+[sm]\b) *")
@@ -396,7 +397,7 @@ SCENARIOS: dict[str, list[tuple[int, str]]] = {
         (0, "schedule list --json"),
     ],
 }
-EXECUTING = ("run", "resume", "retry", "regenerate", "start", "approve", "deny", "answer", "submit")
+EXECUTING = ("run", "replay", "resume", "retry", "regenerate", "start", "approve", "deny", "answer", "submit")
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

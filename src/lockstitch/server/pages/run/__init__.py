@@ -2,8 +2,8 @@
 
 from fastapi import APIRouter
 
-from lockstitch.server.pages.run import compare, routes, share
+from lockstitch.server.pages.run import compare, replay, routes, share
 
 
 def routers() -> tuple[APIRouter, ...]:
-    return (routes.router, compare.router, share.router, share.public_router)
+    return (routes.router, compare.router, replay.router, share.router, share.public_router)

@@ -19,6 +19,7 @@ from lockstitch.server.pages.common.format import dollars
 from lockstitch.server.pages.common.render import render_page
 from lockstitch.server.pages.navbar import page_router
 from lockstitch.store import Store, Where
+from lockstitch.store.replays import replayed_run
 from lockstitch.store.reports.alignment import Allowance, align
 from lockstitch.store.reports.diff import Change, Difference, Pair, Step
 
@@ -114,9 +115,11 @@ router = page_router()
 async def counterpart(store: Store, run: Run, head: Thread) -> UUID | None:
     """Return the id of the run that answered the same input before this one, or None.
 
-    It is the run that this one retries, the run of the same turn in the thread that a fork comes from, or the previous
-    run if its input has the same text.
+    It is the run that a replay runs again, the run that this one retries, the run of the same turn in the thread that a
+    fork comes from, or the previous run if its input has the same text.
     """
+    if (source := await replayed_run(store, run)) is not None:
+        return source.id
     top_level = Where("parent_run_id", "is null")
     if run.parent_run_id is not None or run.input_position is None:
         return None

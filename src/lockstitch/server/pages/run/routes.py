@@ -25,6 +25,7 @@ from lockstitch.server.pages.feedback.view import feedback_on_run
 from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.pages.run import panel, parts
 from lockstitch.server.pages.run.compare import counterpart
+from lockstitch.server.pages.run.replay import can_replay
 from lockstitch.server.pages.run.time_scale import ticks
 from lockstitch.server.pages.run.waterfall import Waterfall, waterfall
 from lockstitch.server.problems import Problem
@@ -145,6 +146,7 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
         other_runs=other_runs,
         against="" if against == "none" else against,
         at=at,
+        can_replay=can_replay(caller, run, head),
         panel=await panel_at(caller, run, at or "run"),
         given=await feedback_on_run(caller, run),
         run_path=_path(request, run),
