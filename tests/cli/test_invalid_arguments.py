@@ -44,6 +44,16 @@ ARGUMENTS: dict[str, list[str]] = {
     "submit": [UNKNOWN, "call", "--result", "yes"],
     "token create": ["ci", "--scope", "ingest"],
     "token revoke": ["ci"],
+    "schedule add": ["ledger", "--cron", "0 7 * * *", "--goal", "Report"],
+    "schedule pause": [UNKNOWN],
+    "schedule resume": [UNKNOWN],
+    "schedule run": [UNKNOWN],
+    "schedule remove": [UNKNOWN, "--yes"],
+    "feedback add": ["helpful", "--thread", UNKNOWN, "--score", "1"],
+    "feedback delete": [UNKNOWN, "--yes"],
+    "alert set": ["budget", "--cost", "1"],
+    "alert remove": [UNKNOWN],
+    "replay": [UNKNOWN],
     "dataset show": [UNKNOWN],
     "dataset versions": [UNKNOWN],
     "dataset create": ["facts"],
@@ -80,6 +90,8 @@ MAKES_A_STORE = (
     "dataset create",
     "dataset upload",
     "dataset put",
+    "schedule add",
+    "alert set",
 )
 
 

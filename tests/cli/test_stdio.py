@@ -3,6 +3,7 @@
 import pkgutil
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -61,13 +62,12 @@ def test_default_store_is_file_in_current_folder(call: Call, tmp_path: Path, mon
 
 def leaves() -> list[list[str]]:
     """Return every command as it is typed."""
-    groups = {"stats": ("tokens",), "token": ("create", "list", "revoke"), "ingest": ("status", "retry")}
-    changes = ("create", "edit", "upload", "add", "put", "remove", "export", "delete")
-    groups |= {"dataset": ("list", "show", "versions", *changes), "evals": ("list", "show", "compare")}
-    names = list(COMMANDS)
-    return [
-        typed for name in names for typed in ([[name, subcommand] for subcommand in groups.get(name, ())] or [[name]])
-    ]
+    typed: list[list[str]] = []
+    for name, module in COMMANDS.items():
+        app = import_module(f"lockstitch.cli.commands.{module}").app
+        subcommands: Any = getattr(typer.main.get_group(app).commands[name], "commands", {})
+        typed += [[name, subcommand] for subcommand in subcommands] or [[name]]
+    return typed
 
 
 def test_every_command_is_in_a_help_section(call: Call) -> None:

@@ -12,6 +12,7 @@ import lockstitch
 from lockstitch import Client, Conflict, Entry, KeyTaken, NotFound, Refused, StoreUnreachable, ThreadWaiting
 from lockstitch.server import Settings
 from lockstitch.store import Store
+from lockstitch.store.alerts import Alerts
 from lockstitch.store.saved_views import saved_views
 from tests.server.api import agents
 from tests.server.serving import serving
@@ -205,3 +206,18 @@ def test_client_is_public_and_has_names_of_store() -> None:
             if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         ]
         assert {parameter.name for parameter in required} <= store_parameters.keys(), name
+
+
+async def test_client_sets_alerts(store: Store, client: Client) -> None:
+    state = await client.alerts.set("too slow", "latency", 2.5, window_minutes=5, agent="a", webhook="https://h.test/x")
+    assert (state.alert.above, state.check, state.condition) == (
+        2.5,
+        None,
+        "the latency (95 %) of a in 5 minutes is above 2.5 s",
+    )
+    assert await client.alerts.list() == [state] == await Alerts(store).list()
+    with pytest.raises(Refused):
+        await client.alerts.set("errors", "error_rate", 1)
+    await client.alerts.remove("too slow")
+    with pytest.raises(NotFound):
+        await client.alerts.remove("too slow")

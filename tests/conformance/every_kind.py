@@ -5,6 +5,8 @@ from hashlib import sha256
 from lockstitch.model import (
     Agent,
     AgentVersion,
+    Alert,
+    AlertCheck,
     Archive,
     Audit,
     Blob,
@@ -300,7 +302,32 @@ def _table_records(thread: Thread, run: Run) -> list[Record]:
             is_default=True,
             **times,
         ),
-        ShareLink(token=new_id(), **shop, thread_id=thread.id, run_id=run.id, actor="ada", created_at=NOW),
+        Alert(
+            **shop,
+            name="too slow",
+            measure="latency",
+            above=2.5,
+            window_minutes=5,
+            agent="clerk",
+            minimum_runs=3,
+            webhook="https://example.com/hook",
+            **times,
+        ),
+        AlertCheck(
+            **shop,
+            name="too slow",
+            firing=True,
+            value=3.25,
+            runs=7,
+            checked_at=NOW,
+            changed_at=NOW,
+            reported=False,
+            tries=2,
+            due_at=later(1),
+        ),
+        ShareLink(
+            token=new_id(), **shop, thread_id=thread.id, run_id=run.id, actor="ada", created_at=NOW, expires_at=later(1)
+        ),
         IngestBody(**shop, source="otel", headers=BAG, body=CONTENT, parsed=True, problem="why", at=NOW),
         LiveDelta(thread_id=thread.id, run_id=run.id, step_number=1, number=2, text={"text": "so far"}),
         Token(

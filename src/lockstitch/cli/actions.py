@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lockstitch.agents.evals.stored_datasets import Datasets
     from lockstitch.agents.evals.stored_evals import Evals
     from lockstitch.engine.replies import PendingReply
+    from lockstitch.store.alerts import Alerts
     from lockstitch.store.reports.dashboard import Dashboard
 
 Ref = Thread | str
@@ -137,6 +138,12 @@ class ThreadActions:
         store.portal.call(
             store.async_store.audits.record("command line", "delete feedback", str(removed.id), name=removed.name)
         )
+
+    def alerts(self) -> "Alerts":
+        """Return the alerts of the store. Their methods are for the portal of the store."""
+        from lockstitch.store.alerts import Alerts
+
+        return Alerts(self._store.async_store)
 
     def datasets(self) -> "Datasets":
         """Return the datasets of the store. Their methods are for the portal of the store."""

@@ -55,6 +55,7 @@ SECTIONS = {
         "search": ("log", "Search titles, messages, tool calls, tool results and errors."),
         "errors": ("log", "Show the failures of all threads and imported traces, grouped by cause."),
         "stats": ("stats", "Show usage, cost, latency and failures of the agents."),
+        "alert": ("alerts", "Set, list and remove limits for cost, errors and latency."),
         "size": ("stats", "Show the stored bytes and the estimates of the three-table document."),
         "sql": ("sql", "Query the record with SQL, read-only."),
     },

@@ -23,6 +23,7 @@ from lockstitch.errors import NotFound, Refused, ThreadHeld, ThreadWaiting
 from lockstitch.model import ChildrenWait, Feedback, FrontendToolWait, Json, Run, Stitch, Thread, tool_uses
 from lockstitch.model.wait import Wait, without_next_message
 from lockstitch.store import Store
+from lockstitch.store.alerts import Alerts
 from lockstitch.store.reports.dashboard import Dashboard
 from lockstitch.sync import SyncStore
 
@@ -115,6 +116,9 @@ class RemoteActions(ThreadActions):
 
     def remove_feedback(self, feedback_id: UUID) -> None:
         self._call(self._remote.client.remove_feedback(feedback_id))
+
+    def alerts(self) -> Alerts:
+        return cast("Alerts", self._remote.client.alerts)
 
     def datasets(self) -> Datasets:
         return cast("Datasets", self._remote.client.datasets)

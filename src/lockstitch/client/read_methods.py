@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+from lockstitch.client.alert_methods import RemoteAlerts
 from lockstitch.client.connection import Connection, part, without_none
 from lockstitch.client.eval_methods import RemoteDatasets, RemoteEvals
 from lockstitch.client.models import (
@@ -32,6 +33,8 @@ class ReadMethods:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.alerts = RemoteAlerts(connection)
+        """The alerts of the project."""
         self.datasets = RemoteDatasets(connection)
         """The datasets of the project."""
         self.evals = RemoteEvals(connection)

@@ -106,14 +106,15 @@ def _name(hook: Webhook) -> str:
 
 async def _call(hook: Webhook, value: Json) -> None:
     if isinstance(hook, str):
-        await run_blocking(lambda: _post(hook, value))
+        await run_blocking(lambda: post_json(hook, value))
         return
     answer = hook(value)
     if inspect.isawaitable(answer):
         await answer
 
 
-def _post(url: str, value: Json) -> None:
+def post_json(url: str, value: Json) -> None:
+    """Post a body to a webhook. Its `id` is the idempotency key. Raises an error unless the response is a success."""
     # Imported here because it is slow to load, and workers without URLs do not need it.
     import urllib.error
     import urllib.request

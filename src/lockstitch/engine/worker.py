@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from lockstitch.engine.alerts import AlertChecker
 from lockstitch.engine.claims import ALONE, DRAIN, ThreadClaimer
 from lockstitch.engine.events import LiveTextWriter, delete_stale_deltas
 from lockstitch.engine.executor import Executor
@@ -128,6 +129,7 @@ class WorkerLoop:
             alone=alone,
             drain=drain,
         )
+        self._alerts = AlertChecker(store, all_projects=all_projects)
         self._wake_event = asyncio.Event()
         self._stopping = False
         self._work_reported = True
@@ -355,7 +357,7 @@ class WorkerLoop:
             await asyncio.sleep(random.uniform(0.5, 1.5))
 
     async def _maintenance(self) -> None:
-        """Release the threads of dead workers, and deliver webhook events that are due."""
+        """Release the threads of dead workers, deliver webhook events that are due, and check alerts."""
         with suppress(LockstitchError):
             await self._store.execution.forget_dead_workers(self._store.clock.now() - DEAD_WORKER_RETENTION)
         await delete_stale_deltas(self._store)
@@ -370,6 +372,7 @@ class WorkerLoop:
                     await delete_stale_deltas(self._store, released)
                 await self._store.execution.reconcile()
                 await self._host.deliver_webhooks(self._store)
+                await self._alerts.check_due()
             except Exception as exc:  # without this task, the lease of an idle worker expires
                 _log.warning("Worker maintenance failed: %s", exc)
             until = began + self._reap * random.uniform(0.75, 1.25)

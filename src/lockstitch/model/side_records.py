@@ -486,6 +486,63 @@ class SavedView(Record):
     """Time of the last change."""
 
 
+class Alert(Record):
+    """A limit for the runs of a project. Workers and servers check it about once a minute."""
+
+    table: ClassVar[str] = "alerts"
+    primary_key: ClassVar[tuple[str, ...]] = ("project", "name")
+
+    project: Name = "default"
+    """Project of the runs."""
+    name: Name
+    """Name of the alert, unique within its project."""
+    measure: Literal["cost", "error_rate", "latency"]
+    """`cost`: dollars of all runs. `error_rate`: share of the ended runs that failed. `latency`: the time that 95 % of
+    the ended runs did not exceed, in seconds, pauses included."""
+    above: float
+    """The alert fires while the measure is above this value."""
+    window_minutes: int = Field(60, ge=1, le=43_200)
+    """Length of the window in minutes. The measure covers the runs that started in the window before the check."""
+    agent: Name | None = None
+    """Only runs of this agent. None: of all agents."""
+    minimum_runs: int = Field(1, ge=1)
+    """The alert does not fire with fewer runs in the window."""
+    webhook: Text | None = None
+    """URL that receives each change by POST."""
+    created_at: Time
+    """Creation time."""
+    updated_at: Time
+    """Time of the last change."""
+
+
+class AlertCheck(Record):
+    """The result of the last check of an alert, and the delivery to its webhook."""
+
+    table: ClassVar[str] = "alert_checks"
+    primary_key: ClassVar[tuple[str, ...]] = ("project", "name")
+
+    project: Name = "default"
+    """Project of the alert."""
+    name: Name
+    """Name of the alert."""
+    firing: bool = False
+    """True while the measure is above the limit."""
+    value: float | None = None
+    """Value of the measure. None: the window has no runs to measure."""
+    runs: Count = 0
+    """Number of runs in the window."""
+    checked_at: Time
+    """Time of the check."""
+    changed_at: Time
+    """Time when the alert started or stopped firing."""
+    reported: bool = True
+    """False until the webhook has accepted the last change."""
+    tries: Count = 0
+    """Number of failed deliveries of the last change."""
+    due_at: Time | None = None
+    """Time of the next delivery."""
+
+
 class ShareLink(Record):
     """A link that shows one trace to readers without a token."""
 
@@ -815,6 +872,8 @@ SIDE_RECORDS: tuple[type[Record], ...] = (
     ExampleFile,
     Experiment,
     SavedView,
+    Alert,
+    AlertCheck,
     ShareLink,
     IngestBody,
     LiveDelta,

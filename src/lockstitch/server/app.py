@@ -12,6 +12,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from lockstitch.agents import App
+from lockstitch.engine.alerts import alerts_checked
 from lockstitch.engine.worker import WorkerLoop
 from lockstitch.server import api, health, ingest, mcp, openapi, pages, problems
 from lockstitch.server.extensions import server_extensions_of
@@ -34,7 +35,9 @@ _COMPRESSION: Final = 5
 async def worker_running(state: ServerState) -> AsyncGenerator[None]:
     """Execute threads while the context is open. On exit, release each thread at its next commit."""
     if state.app is None or not state.settings.work:
-        yield
+        # A worker also checks alerts.
+        async with alerts_checked(state.store):
+            yield
         return
     loop = WorkerLoop(state.app, state.store, concurrency=state.settings.concurrency)
     task = asyncio.create_task(loop.run(), name="lockstitch-server-worker")

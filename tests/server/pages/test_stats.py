@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
+from lockstitch.engine.alerts import AlertChecker
 from lockstitch.errors import Refused, StoreUnreachable
-from lockstitch.model import FakeClock, Thread
+from lockstitch.model import Alert, FakeClock, Thread
 from lockstitch.server import Settings
 from lockstitch.server.pages.stats import charts
 from lockstitch.server.pages.stats.charts import range_of
 from lockstitch.store import Store
 from tests.server.looking import look, problems
 from tests.server.serving import caller, serving
+from tests.store.test_thread_list import ended
 from tests.store.worlds import NOW, world
 
 pytestmark = pytest.mark.anyio
@@ -226,3 +228,30 @@ _COLOURS = """selector => {
   }
   return [...found].filter(([, count]) => count > 20).map(([colour]) => colour);
 }"""
+
+
+async def test_alerts_are_set_and_shown(store: Store, page: Page) -> None:
+    head = await store.create(key="k", agent="helper")
+    await ended(store, head, 1, total_cost=3.5)
+    async with serving(store) as url:
+        await page.goto(f"{url}/stats")
+        section = page.locator("#alerts")
+        await section.get_by_text("New alert").click()
+        await section.get_by_label("Name").fill(HOSTILE)
+        await section.get_by_label("Above").fill("2")
+        await section.get_by_label("Webhook").fill("https://hooks.example.com/secret")
+        await section.get_by_role("button", name="Save").click()
+        row = section.get_by_role("row", name=HOSTILE)
+        await expect(row).to_contain_text("not checked")
+        await expect(section).not_to_contain_text("secret")
+        checker = AlertChecker(store)
+        await store.table(Alert).put((await store.table(Alert).get("default", HOSTILE)).changed(webhook=None))
+        await checker.check_due()
+        await page.reload()
+        await expect(row).to_contain_text("firing")
+        note = page.get_by_role("alert").filter(has_text="the cost in 60 minutes is above $2.00")
+        await expect(note).to_contain_text(f"{HOSTILE}: $3.50")
+        await look(page, "stats-alerts")
+        await row.get_by_role("button", name="Remove").click()
+        await expect(section).to_contain_text("No alerts.")
+    assert [audit.act for audit in await store.audits.latest()][:2] == ["delete alert", "set alert"]

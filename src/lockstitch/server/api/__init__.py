@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from lockstitch.server.api import (
     admin,
+    alerts,
     annotation,
     evals,
     events,
@@ -36,6 +37,7 @@ def routers() -> tuple[APIRouter, ...]:
         search.statistics_router,
         schedules.router,
         replays.router,
+        alerts.router,
         records.router,
         *annotation.routers(),
         *evals.routers(),

@@ -6,6 +6,7 @@ from lockstitch.server.pages import login, navbar, run, schedules, workers
 from lockstitch.server.pages.evals import datasets, evaluations
 from lockstitch.server.pages.feedback import routes as feedback
 from lockstitch.server.pages.sql import routes as sql
+from lockstitch.server.pages.stats import alerts
 from lockstitch.server.pages.stats import routes as stats
 from lockstitch.server.pages.thread import actions
 from lockstitch.server.pages.thread import routes as thread
@@ -25,4 +26,4 @@ def routers() -> tuple[APIRouter, ...]:
     )
     of_evals = (datasets.router, evaluations.router)
     of_work = (schedules.router, workers.router)
-    return (navbar.router, *of_threads, *of_evals, stats.router, sql.router, *of_work, login.router)
+    return (navbar.router, *of_threads, *of_evals, stats.router, alerts.router, sql.router, *of_work, login.router)

@@ -1,0 +1,138 @@
+"""Alerts on cost, error rate and latency: checked about once a minute, reported to a webhook until it accepts."""
+
+from typing import Any
+
+import pytest
+
+from lockstitch.engine.alerts import AlertChecker
+from lockstitch.errors import NotFound, Refused
+from lockstitch.model import AlertCheck, FakeClock
+from lockstitch.store import Store
+from lockstitch.store.alerts import Alerts
+from tests.engine.receiver import Receiver
+from tests.store.test_thread_list import ended
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def store(timed_store: Store) -> Store:
+    return timed_store
+
+
+async def checked(store: Store, clock: FakeClock, seconds: float = 60) -> dict[str, tuple[bool, Any, Any]]:
+    """Check the alerts after some time. Return whether they fire, their values and their numbers of runs."""
+    clock.advance(seconds)
+    await AlertChecker(store).check_due()
+    return {
+        state.alert.name: (state.firing, state.check.value, state.check.runs)
+        for state in await Alerts(store).list()
+        if state.check is not None
+    }
+
+
+async def test_alerts_measure_the_runs_of_their_window(store: Store, clock: FakeClock) -> None:
+    """The cost, the error rate and the latency of the runs that started in the window, of one agent or of all."""
+    await Alerts(store).set("spent", "cost", 2.5, window_minutes=60)
+    await Alerts(store).set("helper", "cost", 2.5, window_minutes=60, agent="helper")
+    await Alerts(store).set("errors", "error_rate", 0.1, window_minutes=10, minimum_runs=3)
+    await Alerts(store).set("slow", "latency", 5, window_minutes=10)
+    await Alerts(store.in_project("quiet")).set("spent", "cost", 0)
+    free, unknown = (False, 0.0, 0), (False, None, 0)
+    assert await checked(store, clock) == {"spent": free, "helper": free, "errors": unknown, "slow": unknown}
+
+    head = await store.create(key="k", agent="helper")
+    for seconds in (*[1] * 18, 4, 9):
+        head = await ended(store, head, seconds, total_cost=0.1)
+    other = await store.create(key="o", agent="other")
+    assert await checked(store, clock) == {
+        "spent": (False, 2.0, 20),
+        "helper": (False, 2.0, 20),
+        "errors": (False, 0.0, 20),
+        # 19 of 20 runs took at most four seconds.
+        "slow": (False, 4.0, 20),
+    }
+    for _ in range(3):
+        other = await ended(store, other, 8, "failed", total_cost=0.2)
+    open_run = store.new_run(other)
+    await store.append(other, new_runs=[open_run])
+    assert await checked(store, clock) == {
+        "spent": (True, pytest.approx(2.6), 24),
+        "helper": (False, 2.0, 20),
+        "errors": (True, pytest.approx(3 / 23), 23),
+        "slow": (True, 8.0, 23),
+    }
+    assert [state.alert.name for state in await Alerts(store).list()] == ["errors", "slow", "spent", "helper"]
+
+    # The runs leave the shorter windows, then the longer ones. Another project has its own runs.
+    after = await checked(store, clock, 600)
+    assert [after[name][0] for name in ("spent", "errors", "slow")] == [True, False, False]
+    assert (await checked(store, clock, 3600))["spent"] == (False, 0.0, 0)
+    assert [state.firing for state in await Alerts(store.in_project("quiet")).list()] == [False]
+
+
+async def test_changes_are_reported_until_the_webhook_accepts(
+    store: Store, clock: FakeClock, receiver: Receiver
+) -> None:
+    await Alerts(store).set("spent", "cost", 1, webhook=receiver.url)
+    head = await store.create(key="k", agent="helper")
+    await checked(store, clock)
+    assert receiver.got == []
+    await ended(store, head, 1, total_cost=1.5)
+    receiver.status = 500
+    await checked(store, clock)
+    receiver.status = 200
+    # Another process repeats the delivery with the same key, and does not report the change again.
+    await checked(store, clock)
+    await checked(store, clock)
+    (first, body), (second, repeated) = receiver.got
+    assert (first, body) == (second, repeated)
+    assert {name: body[name] for name in ("event", "name", "firing", "measure", "value", "above", "runs")} == {
+        "event": "alert",
+        "name": "spent",
+        "firing": True,
+        "measure": "cost",
+        "value": 1.5,
+        "above": 1.0,
+        "runs": 1,
+    }
+    await checked(store, clock, 3600)
+    ((third, over),) = receiver.got[2:]
+    assert (over["firing"], third != first) == (False, True)
+
+    # A checker asks the store at most once a minute, and skips alerts that another one has just checked.
+    checker = AlertChecker(store)
+    stored = await store.table(AlertCheck).get("default", "spent")
+    clock.advance(59)
+    await checker.check_due()
+    assert await store.table(AlertCheck).get("default", "spent") == stored
+    clock.advance(1)
+    await checker.check_due()
+    assert await store.table(AlertCheck).get("default", "spent") == stored
+    clock.advance(60)
+    await checker.check_due()
+    assert (await store.table(AlertCheck).get("default", "spent")).checked_at == clock.now()
+
+
+async def test_invalid_alerts_are_refused(store: Store) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"measure": "speed"},
+        {"above": float("nan")},
+        {"above": -1},
+        {"measure": "error_rate", "above": 1},
+        {"window_minutes": 0},
+        {"window_minutes": 43_201},
+        {"minimum_runs": 0},
+        {"webhook": "file:///etc/passwd"},
+        {"name": ""},
+        {"agent": "a\x00"},
+    ]
+    for fields in wrong:
+        with pytest.raises(Refused):
+            await Alerts(store).set(**{"name": "n", "measure": "cost", "above": 1, **fields})
+    assert await Alerts(store).list() == []
+    with pytest.raises(NotFound):
+        await Alerts(store).remove("n")
+    await Alerts(store).set("n", "cost", 1)
+    await Alerts(store).remove("n")
+    assert await Alerts(store).list() == []
