@@ -21,6 +21,8 @@ from lockstitch.model import Delivery, Record, Run, Stitch, Thread, Worker
 from lockstitch.model.side_records import (
     Agent,
     AgentVersion,
+    Alert,
+    AlertCheck,
     Archive,
     Audit,
     Blob,
@@ -58,7 +60,7 @@ GROUPS: Final[dict[str, tuple[type[Record], ...]]] = {
     "Evaluation": (Dataset, Example, PastExample, DatasetVersion, ExampleFile, Experiment),
     "Execution": (Worker, Schedule, Limit, WebhookEvent),
     "Traces of other systems": (IngestBody, MirroredModelCall),
-    "Access and statistics": (Token, ShareLink, SavedView, Audit, DailyMetric),
+    "Access and statistics": (Token, ShareLink, SavedView, Alert, AlertCheck, Audit, DailyMetric),
 }
 
 STORED: Final = {
