@@ -116,7 +116,8 @@ async def test_client_finds_threads_that_wait(store: Store, client: Client) -> N
         assert (await anext(stitches)).type == "permission"
     assert (await client.whoami())["project"] == "default"
     assert (await client.sql("SELECT key FROM threads"))["rows"] == [["pays"]]
-    assert [version.version for version in await client.versions("payer")] == [1]
+    assert await client.versions("payer") == [await client.version("payer", 1)]
+    assert (await client.version_changes("payer", 1, since=1))["changes"] == []
     assert len(await client.export_run(run.id)) >= 2
     assert await client.ancestors("pays") == []
     secret = await client.create_token("ci", ["read"])

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from lockstitch.errors import NotFound, Refused
-from lockstitch.model import FakeClock, codec
+from lockstitch.model import FakeClock, Json, codec
 from lockstitch.store import Store
+from lockstitch.store.reports.definitions import version_changes
 
 pytestmark = pytest.mark.anyio
 
@@ -71,6 +72,42 @@ async def test_new_version_keeps_metadata_of_agent(store: Store) -> None:
     await store.agents.register("default", "helper", SECOND)
 
     assert (await store.agents.get("default", "helper")).metadata == {"team": "blue"}
+
+
+async def test_compares_versions_by_field(store: Store) -> None:
+    def tool(name: str, description: str) -> Json:
+        return {"name": name, "description": description, "input_schema": {"type": "object"}}
+
+    definitions: list[Json] = [
+        {"model": "m", "instructions": "Be brief.\nBe kind.", "tools": [], "timeout": 60},
+        {"model": "m", "instructions": "Be brief.\nBe exact.", "tools": [tool("look", "Look."), tool("buy", "Buy.")]},
+        {"model": "n", "instructions": "Be brief.\nBe exact.", "tools": [tool("look", "Look up.\nOnce.")]},
+    ]
+    agents = store.agents
+    for definition in definitions:
+        await agents.register("default", "helper", definition)
+    other = await agents.register("default", "other", FIRST)
+    assert [each.version for each in await agents.versions("default", "helper", newest=2)] == [2, 3]
+    assert [each.version for each in await agents.versions("default", "helper", newest=2, before=2)] == [1]
+    current = await agents.current_versions(await agents.list(project="default"))
+    assert sorted((each.name, each.version) for each in current) == [("helper", 3), ("other", other.version)]
+
+    first = await version_changes(agents, "default", "helper", 1)
+    assert (first.since, first.changes) == (None, [])
+    latest = await version_changes(agents, "default", "helper", 3)
+    assert [(change.name, change.lines) for change in latest.changes if change.name != "tool buy"] == [
+        ("model", ["@@ -1 +1 @@", "-m", "+n"]),
+        ("tool look", ["@@ -1,2 +1,3 @@", "-Look.", "+Look up.", "+Once.", " {"]),
+    ]
+    (removed,) = [change for change in latest.changes if change.name == "tool buy"]
+    assert removed.b is None
+    assert {line[0] for line in removed.lines or []} == {"@", "-"}
+    whole = await version_changes(agents, "default", "helper", 2, 1)
+    assert [change.name for change in whole.changes] == ["instructions", "tool look", "tool buy", "timeout"]
+    assert whole.changes[0].lines == ["@@ -1,2 +1,2 @@", " Be brief.", "-Be kind.", "+Be exact."]
+    assert whole.as_json()["since"] == 1
+    with pytest.raises(NotFound, match="Version 9 of agent helper"):
+        await version_changes(agents, "default", "helper", 3, 9)
 
 
 async def test_rejects_invalid_definition(store: Store) -> None:

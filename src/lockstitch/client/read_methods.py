@@ -522,16 +522,46 @@ class ReadMethods:
         """Return the agents of the server and of the record as JSON."""
         return await self._get("/api/agents")
 
-    async def versions(self, agent: str) -> list[AgentVersion]:
-        """Return the versions of an agent, oldest first.
+    async def versions(self, agent: str, *, newest: int = 1000, before: int | None = None) -> list[AgentVersion]:
+        """Return versions of an agent, oldest first.
 
         Args:
             agent: Name of the agent.
+            newest: Maximum number of versions, the newest ones.
+            before: Only versions with a lower number.
 
         Raises:
             NotFound: If the project has no such agent.
         """
-        return [AgentVersion.from_json(row) for row in await self._get(f"/api/agents/{part(agent)}/versions")]
+        path = f"/api/agents/{part(agent)}/versions"
+        return [AgentVersion.from_json(row) for row in await self._get(path, newest=newest, before=before)]
+
+    async def version(self, agent: str, version: int) -> AgentVersion:
+        """Return one version of an agent with its definition.
+
+        Args:
+            agent: Name of the agent.
+            version: Number of the version.
+
+        Raises:
+            NotFound: If the project has no such version.
+        """
+        return AgentVersion.from_json(await self._get(f"/api/agents/{part(agent)}/versions/{version}"))
+
+    async def version_changes(self, agent: str, version: int, *, since: int | None = None) -> Json:
+        """Return {agent, version, since, changes}: the fields of a definition that differ from another version.
+
+        A change has the name of the field, the values `a` and `b`, and the `lines` of a unified diff.
+
+        Args:
+            agent: Name of the agent.
+            version: Number of the version.
+            since: Number of the version to compare with. None: the previous version.
+
+        Raises:
+            NotFound: If the project has no such version.
+        """
+        return await self._get(f"/api/agents/{part(agent)}/versions/{version}/changes", since=since)
 
     async def memories(self, *, user_id: str | None = None, limit: int = 100) -> list[Memory]:
         """Return memories of the project.

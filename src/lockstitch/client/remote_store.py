@@ -528,10 +528,7 @@ class RemoteAgents:
         self._client = client
 
     async def version(self, project: str, name: str, version: int) -> AgentVersion:
-        for row in await self._client.versions(name):
-            if row.version == version:
-                return row
-        raise NotFound(f"Version {version} of agent {name} not found in project {project}.")
+        return await self._client.version(name, version)
 
 
 class RemoteTokens:

@@ -32,6 +32,7 @@ class NavLink:
 SECTIONS: Final = (
     NavLink("Threads", "/", "t"),
     NavLink("Stats", "/stats", "s"),
+    NavLink("Agents", "/agents", "a"),
     NavLink("Evals", "/evals", "e"),
     NavLink("SQL", "/sql", "q", scope="admin"),
     NavLink("Schedules", "/schedules", "c"),

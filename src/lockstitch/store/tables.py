@@ -215,15 +215,32 @@ class Agents(RecordTable[Agent]):
             raise NotFound(f"Version {version} of agent {name} not found.")
         return agent_version
 
-    async def versions(self, project: str, name: str) -> list[AgentVersion]:
-        """Return all versions of an agent, oldest first.
+    async def versions(
+        self, project: str, name: str, *, newest: int | None = None, before: int | None = None
+    ) -> Rows[AgentVersion]:
+        """Return versions of an agent, oldest first.
 
         Args:
             project: Project of the agent.
             name: Name of the agent.
+            newest: Maximum number of versions, the newest ones. None: all.
+            before: Only versions with a lower number.
         """
-        where = (Where("project", "=", project), Where("name", "=", name))
-        return await self._backend.find(Find(AgentVersion, where, order=("version",)))
+        where = [Where("project", "=", project), Where("name", "=", name)]
+        where += [] if before is None else [Where("version", "<", before)]
+        return (await self._backend.find(Find(AgentVersion, where, order=("-version",), limit=newest)))[::-1]
+
+    async def current_versions(self, agents: Sequence[Agent]) -> Rows[AgentVersion]:
+        """Return the current versions of agents of one project, in one query and in any order.
+
+        Args:
+            agents: The agents.
+        """
+        if not agents:
+            return []
+        current = [(agent.name, agent.version) for agent in agents]
+        where = (Where("project", "=", agents[0].project), Where(("name", "version"), "in", current))
+        return await self._backend.find(Find(AgentVersion, where))
 
 
 SCOPES: Final = ("read", "write", "ingest", "admin")

@@ -158,14 +158,26 @@ class SyncAgents(SyncTable[Agent]):
         """
         return self._portal.call(self._agents.version(project, name, version))
 
-    def versions(self, project: str, name: str) -> list[AgentVersion]:
-        """Return all versions of an agent, oldest first.
+    def versions(
+        self, project: str, name: str, *, newest: int | None = None, before: int | None = None
+    ) -> Rows[AgentVersion]:
+        """Return versions of an agent, oldest first.
 
         Args:
             project: Project of the agent.
             name: Name of the agent.
+            newest: Maximum number of versions, the newest ones. None: all.
+            before: Only versions with a lower number.
         """
-        return self._portal.call(self._agents.versions(project, name))
+        return self._portal.call(self._agents.versions(project, name, newest=newest, before=before))
+
+    def current_versions(self, agents: Sequence[Agent]) -> Rows[AgentVersion]:
+        """Return the current versions of agents of one project, in one query and in any order.
+
+        Args:
+            agents: The agents.
+        """
+        return self._portal.call(self._agents.current_versions(agents))
 
 
 class SyncSchedules:

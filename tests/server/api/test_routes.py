@@ -64,6 +64,10 @@ async def test_run_is_returned_by_all_read_routes(store: Store, http: httpx2.Asy
     assert [row["name"] for row in (await get(http, "/api/agents"))["agents"]] == ["teller"]
     (version,) = await get(http, "/api/agents/teller/versions")
     assert version["version"] == 1
+    assert await get(http, "/api/agents/teller/versions", before=1) == []
+    assert await get(http, "/api/agents/teller/versions/1") == version
+    changes = await get(http, "/api/agents/teller/versions/1/changes")
+    assert changes == {"agent": "teller", "version": 1, "since": None, "changes": []}
     assert (await get(http, "/api/threads/story/size"))["stitches"] > 0
     assert len((await get(http, "/api/workers"))["workers"]) == 1
 

@@ -1,4 +1,4 @@
-"""The pages of datasets and evaluations: create, add a run, edit, upload, versions, trials and comparison."""
+"""The pages of datasets, evaluations and agents: create, add a run, edit, upload, versions, trials and comparison."""
 
 import re
 from pathlib import Path
@@ -11,12 +11,14 @@ from lockstitch import App
 from lockstitch.agents.evals.runner import evaluate
 from lockstitch.agents.evals.stored_datasets import Datasets
 from lockstitch.model import Example, new_id
+from lockstitch.server.pages import agents
 from lockstitch.server.pages.evals import evaluations
 from lockstitch.store import Store
 from lockstitch.store.datasets import create_dataset, create_experiment, put_examples
 from tests.agents.evals.quiz import Quiz
 from tests.server.looking import look
 from tests.server.serving import serving
+from tests.store.test_thread_list import ended
 
 pytestmark = pytest.mark.anyio
 
@@ -146,3 +148,43 @@ async def test_evaluations_are_shown_with_trials_and_compared(
         await expect(page.get_by_role("row", name="sum")).to_contain_text("-1.000")
         await page.goto(f"{url}/evals/compare?id={new_id()}")
         await expect(page.get_by_text("Select 2 to 8 evaluations.")).to_be_visible()
+
+
+async def test_agents_are_shown_with_versions_and_changes(
+    store: Store, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "VERSIONS", 2)
+    monkeypatch.setattr(agents, "PAGE", 1)
+    await Datasets(store).put("facts", [{"id": "sum", "input": "2 + 2?", "expected": "4"}], create=True)
+    for number, instructions in enumerate((f"Answer.\n{HOSTILE}", "Answer.\nBe brief.", "Answer."), 1):
+        agent = Quiz(instructions=instructions, max_steps=number).agent
+        await evaluate(agent, "facts", store=store, graders="contains", name="f")
+    await store.agents.register(store.project, "a/b ?", {"tools": "odd"})
+    thread = await store.create(key="imported", agent=HOSTILE)
+    await ended(store, thread, 1, "failed", error="Timeout", total_cost=2.0)
+    async with serving(store) as url:
+        await page.goto(url)
+        await page.get_by_role("navigation", name="Main").get_by_role("link", name="Agents").click()
+        await page.get_by_role("link", name="More").click()
+        await expect(page.get_by_role("row", name="quiz")).to_contain_text("scripted")
+        await expect(page.get_by_role("row", name=HOSTILE)).to_contain_text("no stored definition")
+        await look(page, "agents")
+        await page.get_by_role("link", name="a/b ?").click()
+        await expect(page.get_by_text("This is the first version.")).to_be_visible()
+        await page.goto(f"{url}/agents/quiz")
+        await page.get_by_role("link", name="Older").click()
+        await expect(page.get_by_role("row")).to_have_count(4)
+        await expect(page.get_by_role("row", name="Version 3")).to_contain_text("0.0 %")
+        await page.get_by_role("link", name="Version 2", exact=True).click()
+        changes = page.get_by_role("region", name="Version 2 compared with version 1")
+        await expect(changes.locator("del")).to_have_text([f"-{HOSTILE}", "-1"])
+        await expect(changes.locator("ins")).to_have_text(["+Be brief.", "+2"])
+        await look(page, "agent")
+        await page.get_by_label("Compare with version").select_option("3")
+        await expect(page.get_by_role("heading", name="Version 2 compared with version 3")).to_be_visible()
+        await page.get_by_role("link", name="Compare versions 3 and 2").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Comparison")
+        await page.go_back()
+        await page.get_by_role("link", name="Threads of version 2").click()
+        await expect(page).to_have_url(f"{url}/?agent=quiz&version=2")
+        await expect(page.locator("tr[data-row]")).to_have_count(1)

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from fastapi import Path, Query
+from pydantic import Field
 
 from lockstitch.engine.result import result_for, run_for
 from lockstitch.errors import NotFound
@@ -15,6 +16,7 @@ from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.routing import LazyRouter
 from lockstitch.store.annotation import feedback_of_run
+from lockstitch.store.reports.definitions import version_changes as compare_versions
 from lockstitch.store.reports.traces import LINES
 
 router = LazyRouter(prefix="/api/runs", tags=["runs"], default_response_class=ExactJSON)
@@ -88,6 +90,7 @@ async def _known(caller: Caller, id: str) -> Run:
 agents_router = LazyRouter(prefix="/api/agents", tags=["agents"], default_response_class=ExactJSON)
 
 AgentName = Annotated[Name, Path()]
+VersionNumber = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 @agents_router.get("", response_model=responses.Agents)
@@ -116,12 +119,33 @@ async def versions(
     caller: Reader,
     name: AgentName,
     newest: Annotated[int, Query(ge=1, le=1000, description="Maximum number of versions, newest ones.")] = 1000,
+    before: Annotated[VersionNumber | None, Query(description="Only versions with a lower number.")] = None,
 ) -> ExactJSON:
     """List the versions of an agent, oldest first."""
-    agent_versions = await caller.store.agents.versions(caller.project, name)
-    if not agent_versions:
+    agents = caller.store.agents
+    agent_versions = await agents.versions(caller.project, name, newest=newest, before=before)
+    if not agent_versions and (before is None or not await agents.versions(caller.project, name, newest=1)):
         raise NotFound(f"Agent {name} not found in project {caller.project}.")
-    return ExactJSON(rows(agent_versions[-newest:]))
+    return ExactJSON(rows(agent_versions))
+
+
+@agents_router.get("/{name}/versions/{version}", response_model=responses.AgentVersion)
+async def version(caller: Reader, name: AgentName, version: Annotated[VersionNumber, Path()]) -> ExactJSON:
+    """Return one version of an agent with its definition."""
+    return ExactJSON((await caller.store.agents.version(caller.project, name, version)).as_json())
+
+
+@agents_router.get("/{name}/versions/{version}/changes", response_model=responses.VersionChanges)
+async def version_changes(
+    caller: Reader,
+    name: AgentName,
+    version: Annotated[VersionNumber, Path()],
+    since: Annotated[
+        VersionNumber | None, Query(description="The version to compare with. Default: the previous one.")
+    ] = None,
+) -> ExactJSON:
+    """Return the fields of a definition that differ from another version, each with the lines of a unified diff."""
+    return ExactJSON((await compare_versions(caller.store.agents, caller.project, name, version, since)).as_json())
 
 
 stitches_router = LazyRouter(prefix="/api/stitches", tags=["stitches"], default_response_class=ExactJSON)

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from lockstitch.server.pages import login, navbar, run, schedules, workers
+from lockstitch.server.pages import agents, login, navbar, run, schedules, workers
 from lockstitch.server.pages.evals import datasets, evaluations
 from lockstitch.server.pages.feedback import routes as feedback
 from lockstitch.server.pages.sql import routes as sql
@@ -25,5 +25,5 @@ def routers() -> tuple[APIRouter, ...]:
         feedback.router,
     )
     of_evals = (datasets.router, evaluations.router)
-    of_work = (schedules.router, workers.router)
+    of_work = (agents.router, schedules.router, workers.router)
     return (navbar.router, *of_threads, *of_evals, stats.router, alerts.router, sql.router, *of_work, login.router)
