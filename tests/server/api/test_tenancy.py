@@ -68,6 +68,7 @@ class Theirs(NamedTuple):
             "stitch": str(self.stitch.id),
             "file_id": "file",
             "name": "theirs",
+            "version": 1,
             "user_id": "bob",
             "q": "SELECT title FROM threads",
             "query": "SELECT title FROM threads",

@@ -33,7 +33,7 @@ _EVALS: Final = 20
 _APART: Final = frozenset({"name", "model", "instructions", "tools", "code", "team"})
 """Fields of a definition that are not in the list of settings."""
 
-_NOT_SET: Final = (None, "", [], {})
+_NOT_SET: Final[tuple[Any, ...]] = (None, "", [], {})
 
 Number = Annotated[int | None, Query(ge=0, lt=2**63)]
 
