@@ -61,7 +61,13 @@ async def demonstration(log: Path) -> AsyncIterator[str]:
 
 async def links(page: Page, url: str) -> dict[str, str]:
     """Return the path of every page by name. Threads and runs are found through links on the pages."""
-    found = {"threads": "/", "stats": "/stats?range=30d", "workers": "/workers", "sql": "/sql?lens=langsmith"}
+    found = {
+        "threads": "/",
+        "stats": "/stats?range=30d",
+        "agents": "/agents",
+        "workers": "/workers",
+        "sql": "/sql?lens=langsmith",
+    }
     found |= {"notebooks": "/notebooks", "notebook": "/notebooks/1"}
     await page.goto(url)
     for name, text in (("thread", "Refund"), ("thread-tree", "supplier"), ("thread-doubt", "certificate")):

@@ -10,6 +10,7 @@ from playwright.async_api import Page, expect
 from lockstitch import App
 from lockstitch.agents.evals.runner import evaluate
 from lockstitch.agents.evals.stored_datasets import Datasets
+from lockstitch.agents.tools.function import tool
 from lockstitch.model import Example, new_id
 from lockstitch.server.pages import agents
 from lockstitch.server.pages.evals import evaluations
@@ -150,6 +151,11 @@ async def test_evaluations_are_shown_with_trials_and_compared(
         await expect(page.get_by_text("Select 2 to 8 evaluations.")).to_be_visible()
 
 
+@tool(description="Look up a word. " * 20)
+def look_up(word: str) -> str:
+    return word
+
+
 async def test_agents_are_shown_with_versions_and_changes(
     store: Store, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,7 +163,7 @@ async def test_agents_are_shown_with_versions_and_changes(
     monkeypatch.setattr(agents, "PAGE", 1)
     await Datasets(store).put("facts", [{"id": "sum", "input": "2 + 2?", "expected": "4"}], create=True)
     for number, instructions in enumerate((f"Answer.\n{HOSTILE}", "Answer.\nBe brief.", "Answer."), 1):
-        agent = Quiz(instructions=instructions, max_steps=number).agent
+        agent = Quiz(instructions=instructions, max_steps=number, tools=[look_up]).agent
         await evaluate(agent, "facts", store=store, graders="contains", name="f")
     await store.agents.register(store.project, "a/b ?", {"tools": "odd"})
     thread = await store.create(key="imported", agent=HOSTILE)
@@ -179,6 +185,7 @@ async def test_agents_are_shown_with_versions_and_changes(
         changes = page.get_by_role("region", name="Version 2 compared with version 1")
         await expect(changes.locator("del")).to_have_text([f"-{HOSTILE}", "-1"])
         await expect(changes.locator("ins")).to_have_text(["+Be brief.", "+2"])
+        await page.locator("details.tool summary").click()
         await look(page, "agent")
         await page.get_by_label("Compare with version").select_option("3")
         await expect(page.get_by_role("heading", name="Version 2 compared with version 3")).to_be_visible()
