@@ -61,6 +61,9 @@ async def test_client_reads_same_data_as_store(store: Store, client: Client) -> 
     assert await client.errors() == []
     feedback = await client.give_feedback("good", run=run.id, score=1)
     assert await client.feedback("story") == [feedback]
+    queue = await client.runs_to_annotate({"agent": "teller", "ascending": True}, without_feedback_of="ada")
+    assert ([row["run"] for row in queue["runs"]], queue["next"]) == ([run.as_json()], None)
+    assert queue["runs"][0]["outputs"] == {"output": done.output_text}
     assert (await client.edit("story", title="A story")).title == "A story"
     fork = await client.fork("story", at=2, key="fork")
     assert [thread.key for thread in await client.threads(limit=1)] == ["fork"]

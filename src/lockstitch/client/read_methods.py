@@ -99,21 +99,23 @@ class ReadMethods:
             "/api/threads",
             limit=limit,
             after=None if after is None else name_of(after),
-            status=status,
-            agent=agent,
-            kind=kind,
-            user_id=user_id,
-            since=since,
-            root_only=root_only or None,
-            until=until,
-            model=model,
-            version=version,
-            min_cost=min_cost,
-            error=error_parameter(error),
-            tag=tag,
-            metadata=metadata_parameter(metadata),
-            sort=sort,
-            ascending=ascending or None,
+            **thread_parameters(
+                status=status,
+                agent=agent,
+                kind=kind,
+                user_id=user_id,
+                since=since,
+                root_only=root_only,
+                until=until,
+                model=model,
+                version=version,
+                min_cost=min_cost,
+                error=error,
+                tag=tag,
+                metadata=metadata,
+                sort=sort,
+                ascending=ascending,
+            ),
         )
         return [ThreadRow.from_json(row) for row in result["threads"]]
 
@@ -602,6 +604,38 @@ class ReadMethods:
         )
         return [Feedback.from_json(row) for row in result]
 
+    async def runs_to_annotate(
+        self,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        without_feedback_of: str | None = None,
+        name: str | None = None,
+        limit: int = 20,
+        after: str | None = None,
+    ) -> Json:
+        """Return `runs`: finished runs of threads, each with `run`, `inputs` and `outputs`; and `next`, a place.
+
+        A page can have fewer runs than `limit` and still a next page. After the last page, `next` is None.
+
+        Args:
+            filters: The filters and the order of `Client.threads`, by name.
+            without_feedback_of: Only runs without feedback of this user.
+            name: Only feedback with this name counts. None: all feedback of the user.
+            limit: Maximum number of runs, at most 100.
+            after: `next` of the previous page.
+
+        Raises:
+            Refused: If a filter or the place is not valid.
+        """
+        return await self._get(
+            "/api/annotate",
+            without_feedback_of=without_feedback_of,
+            name=name,
+            limit=limit,
+            after=after,
+            **thread_parameters(**(filters or {})),
+        )
+
     async def saved_views(self) -> list[SavedView]:
         """Return the views of the list of threads that the project has, sorted by name."""
         return [SavedView.from_json(row) for row in await self._get("/api/views")]
@@ -660,6 +694,27 @@ class ReadMethods:
 
 def name_of(ref: Ref) -> str:
     return str(ref.id) if isinstance(ref, Thread) else str(ref)
+
+
+def thread_parameters(
+    *,
+    error: bool | str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    root_only: bool = False,
+    ascending: bool = False,
+    **filters: Any,
+) -> dict[str, Any]:
+    """Return the filters and the order of a list of threads as parameters of a URL.
+
+    Args:
+        error: As for `error_parameter`.
+        metadata: As for `metadata_parameter`.
+        root_only: Only threads without a parent.
+        ascending: Start with the lowest value.
+        filters: The other filters, and the order.
+    """
+    flags = {"root_only": root_only or None, "ascending": ascending or None}
+    return {**filters, **flags, "error": error_parameter(error), "metadata": metadata_parameter(metadata)}
 
 
 def error_parameter(error: bool | str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Feedback on the answer of a run: thumbs and a comment of two people, on both pages."""
+"""Feedback on the answer of a run: thumbs and a comment of two people, on both pages, and the annotation queue."""
 
 import pytest
 from playwright.async_api import Page, expect
@@ -64,3 +64,62 @@ async def test_people_rate_answers_and_see_what_others_gave(store: Store, page: 
         await page.goto(f"{url}/threads/k")
         await expect(answer.get_by_text("1 other")).to_be_visible()
         await expect(answer.locator("form")).to_have_count(0)
+
+
+async def test_people_annotate_runs_by_keyboard(store: Store, page: Page) -> None:
+    for number in range(3):
+        head = await store.create(key=f"k{number}", agent="helper" if number else "other")
+        await turn(store, head, f"Question {number}? {HOSTILE}", f"**Answer {number}.**")
+    (last,), (first,) = await store.runs("k2"), await store.runs("k1")
+    await give_feedback(store, "correct", run=last.id, score=0.5, comment=f"Half. {HOSTILE}", user_id="bob")
+
+    async def press(key: str) -> None:
+        # The shortcuts work once the scripts of the page are loaded.
+        await page.wait_for_load_state()
+        await page.keyboard.press(key)
+
+    async with serving(store) as url:
+        # The queue has the threads of the list, the latest first.
+        await page.goto(f"{url}/?agent=helper")
+        await page.get_by_role("link", name="Annotate").click()
+        answer, given = page.locator(".annotate .say").nth(1), page.locator(".annotate li")
+        await expect(answer).to_have_text("Answer 2.")
+        await expect(given).to_contain_text(f"bob correct 0.5 Half. {HOSTILE}")
+        await look(page, "annotate")
+        await press("a")
+        await page.keyboard.type("Hard cases")
+        await press("Enter")
+        await page.wait_for_url("**dataset=Hard+cases**")
+        await press("a")
+        await expect(page.locator("#toasts")).to_contain_text("Added to Hard cases, version 1")
+        await press("c")
+        await page.keyboard.type("Too short.")
+        await press("Control+Enter")
+        await expect(page.locator("#toasts")).to_contain_text("Feedback saved")
+        # A comment is feedback. The run stays until it has a score.
+        await press("2")
+        await expect(answer).to_have_text("Answer 1.")
+        await press("k")
+        await expect(page.get_by_role("button", name="Not helpful")).to_have_attribute("aria-pressed", "true")
+        await expect(page.get_by_label("Your comment")).to_have_value("Too short.")
+        await press("ArrowRight")
+        await expect(answer).to_have_text("Answer 1.")
+        await press("u")
+        await expect(page.get_by_role("heading", name="End of the queue")).to_be_visible()
+        await look(page, "annotate-end")
+        ratings = [(item.run_id, item.score, item.comment) for item in await find_feedback(store, name="helpful")]
+        assert ratings == [(last.id, 0.0, "Too short."), (first.id, 1.0, None)]
+
+        # Another name has its own queue, and its score is a digit.
+        await page.goto(f"{url}/evals")
+        await page.get_by_role("navigation", name="Evaluation").get_by_role("link", name="Annotation").click()
+        await expect(answer).to_have_text("Answer 0.")
+        await page.get_by_label("Criterion").fill("tone")
+        await page.get_by_role("button", name="Apply").click()
+        await press("7")
+        await expect(page.get_by_role("heading", name="End of the queue")).to_be_visible()
+        assert [item.score for item in await find_feedback(store, name="tone")] == [7.0]
+        await page.get_by_role("link", name="Start of the queue").click()
+        await expect(answer).to_have_text("Answer 2.")
+        await press("s")
+        await expect(answer).to_have_text("Answer 1.")

@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import Query
+from fastapi import Depends, Query
 from pydantic import Field
 
 from lockstitch.engine.replies import pending_replies, waiting_calls
@@ -76,9 +76,7 @@ class Fork(Body):
     user_id: Annotated[TextParam, Field(max_length=255)] | None = None
 
 
-@router.get("", response_model=responses.Threads)
-async def threads(
-    caller: Reader,
+def _filters(
     status: Annotated[list[Status] | None, Query()] = None,
     agent: Annotated[TextParam | None, Query()] = None,
     kind: Annotated[Kind | None, Query()] = None,
@@ -96,6 +94,35 @@ async def threads(
     root_only: Annotated[bool, Query(description="Only threads without a parent.")] = False,
     sort: Annotated[ThreadSort, Query(description="Order. Threads without the figure are left out.")] = "time",
     ascending: Annotated[bool, Query(description="Start with the lowest value.")] = False,
+) -> dict[str, Any]:
+    """Return the filters and the order of a list of threads as arguments of `Store.threads`."""
+    return {
+        "since": since,
+        "status": status or None,
+        "agent": agent,
+        "kind": kind,
+        "user_id": user_id,
+        "until": until,
+        "version": version,
+        "model": model or None,
+        "min_cost": min_cost,
+        "error": True if error == "true" else error or None,
+        "tag": tag or None,
+        "metadata": parse_metadata(metadata or ()),
+        "depth": 0 if root_only else None,
+        "sort": sort,
+        "ascending": ascending,
+    }
+
+
+ThreadFilters = Annotated[dict[str, Any], Depends(_filters)]
+"""The parameters of a route that filter and sort threads."""
+
+
+@router.get("", response_model=responses.Threads)
+async def threads(
+    caller: Reader,
+    filters: ThreadFilters,
     limit: Limit = 50,
     after: Annotated[TextParam | None, Query(description="The last thread of the previous page.")] = None,
     full: Full = False,
@@ -105,25 +132,8 @@ async def threads(
     `sort` selects another order: by the duration of the last run, or by the sums of the ended runs.
     """
     store = caller.store
-    matches = await store.threads(
-        limit=limit + 1,
-        after=await store.thread(after) if after else None,
-        since=since,
-        status=status or None,
-        agent=agent,
-        kind=kind,
-        user_id=user_id,
-        until=until,
-        version=version,
-        model=model or None,
-        min_cost=min_cost,
-        error=True if error == "true" else error or None,
-        tag=tag or None,
-        metadata=parse_metadata(metadata or ()),
-        depth=0 if root_only else None,
-        sort=sort,
-        ascending=ascending,
-    )
+    last = await store.thread(after) if after else None
+    matches = await store.threads(limit=limit + 1, after=last, **filters)
     shown = matches[:limit]
     return ExactJSON(
         {

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from lockstitch.server.pages import agents, login, navbar, run, schedules, workers
+from lockstitch.server.pages import agents, annotation, login, navbar, run, schedules, workers
 from lockstitch.server.pages.evals import datasets, evaluations
 from lockstitch.server.pages.feedback import routes as feedback
 from lockstitch.server.pages.sql import routes as sql
@@ -24,6 +24,6 @@ def routers() -> tuple[APIRouter, ...]:
         *run.routers(),
         feedback.router,
     )
-    of_evals = (datasets.router, evaluations.router)
+    of_evals = (datasets.router, evaluations.router, annotation.router)
     of_work = (agents.router, schedules.router, workers.router)
     return (navbar.router, *of_threads, *of_evals, stats.router, alerts.router, sql.router, *of_work, login.router)

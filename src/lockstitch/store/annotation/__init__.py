@@ -1,4 +1,4 @@
-"""Feedback on threads, runs and stitches."""
+"""Feedback on threads, runs and stitches, and the queue of runs without it."""
 
 from lockstitch.store.annotation.feedback import (
     FeedbackSubject,
@@ -9,13 +9,17 @@ from lockstitch.store.annotation.feedback import (
     give_feedback,
     remove_feedback,
 )
+from lockstitch.store.annotation.queue import RunsToAnnotate, place_of, runs_to_annotate
 
 __all__ = [
     "FeedbackSubject",
+    "RunsToAnnotate",
     "feedback_of_run",
     "feedback_scores",
     "find_feedback",
     "get_feedback",
     "give_feedback",
+    "place_of",
     "remove_feedback",
+    "runs_to_annotate",
 ]

@@ -1,9 +1,9 @@
-"""Routes of feedback."""
+"""Routes of feedback and of the annotation queue."""
 
 from fastapi import APIRouter
 
-from lockstitch.server.api.annotation import feedback
+from lockstitch.server.api.annotation import feedback, queue
 
 
 def routers() -> tuple[APIRouter, ...]:
-    return (feedback.router,)
+    return (feedback.router, queue.router)

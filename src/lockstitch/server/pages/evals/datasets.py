@@ -11,8 +11,8 @@ from lockstitch.agents.evals.graders import NAMES
 from lockstitch.agents.evals.stored_datasets import Datasets, is_plain
 from lockstitch.agents.evals.stored_evals import Evals
 from lockstitch.errors import LockstitchError, Refused
-from lockstitch.model import Json, codec, parse_time
-from lockstitch.server.auth import FormWriter, Reader
+from lockstitch.model import Json, Run, codec, parse_time
+from lockstitch.server.auth import Caller, FormWriter, Reader
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages.common import forms
 from lockstitch.server.pages.common.render import is_htmx_request, redirect_to, render_page
@@ -173,14 +173,20 @@ async def add_run(request: Request, caller: FormWriter, ref: str, dataset: Name)
     """Add a run to a dataset, which is created if it does not exist."""
     run = await caller.store.run(ref)
     add_log_fields(run=run.id, thread=run.thread_id)
+    dataset_id, text = await add_case(caller, run, dataset)
+    if not is_htmx_request(request):
+        return redirect_to(request, f"/evals/datasets/{dataset_id}", text)
+    return render_page(request, caller, "datasets/added.html", text=text, id=dataset_id)
+
+
+async def add_case(caller: Caller, run: Run, dataset: str) -> tuple[str, str]:
+    """Add a run to a dataset, which is created if it does not exist. Return its id and a message for the page."""
     added = await Datasets(caller.store).add(dataset.strip(), [str(run.id)])
     if added["skipped"]:
         raise Refused(f"The run was not added: {added['skipped'][0]['reason']}.")
     name = added["dataset"]
     text = f"Added to {name}, version {added['version']}" if added["added"] else f"The run is a case of {name} already"
-    if not is_htmx_request(request):
-        return redirect_to(request, f"/evals/datasets/{added['dataset_id']}", text)
-    return render_page(request, caller, "datasets/added.html", text=text, id=added["dataset_id"])
+    return added["dataset_id"], text
 
 
 def _fields(case: Json | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`listed()`: one page of the list of threads, or the threads that a search finds."""
+"""`listed()`: one page of the list of threads, or the threads that a search finds. `matching()`: all its threads."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,7 +11,7 @@ from lockstitch.model import Thread
 from lockstitch.model.ids import SHORT_ID
 from lockstitch.server.pages.common import rows as waiting
 from lockstitch.server.pages.threads.filters import Filters
-from lockstitch.store import Store
+from lockstitch.store import SearchHit, Store
 
 PAGE: Final = 50
 SEARCH_LIMIT: Final = 50
@@ -59,13 +59,25 @@ async def listed(store: Store, filters: Filters, *, after: str = "") -> ThreadPa
     return ThreadPage(needing, others, has_more=len(threads) > PAGE)
 
 
+async def matching(store: Store, filters: Filters) -> dict[str, Any]:
+    """Return the arguments with which `Store.threads` returns the threads of the list, without its first group."""
+    conditions = filters.conditions(store.clock.now())
+    if filters.status == "person":
+        conditions["id"] = [thread.id for thread in (await waiting.needing(store))[0]]
+    if filters.q:
+        ids = [*await _named(store, filters.q), *(hit.thread_id for hit in await _hits(store, filters.q))]
+        conditions["id"] = sorted(set(ids) & set(conditions.get("id", ids)))
+    # Without filters only root threads match.
+    return {"sort": filters.order, "ascending": bool(filters.ascending), **(conditions or {"depth": 0})}
+
+
 async def _searched(store: Store, filters: Filters, conditions: dict[str, Any]) -> tuple[list[Thread], dict[UUID, int]]:
     """Return the threads that a text names, and those with its words, best matches first, or in the order of the list.
 
     The positions are those of the best matches in the logs of the threads.
     """
     ids = await _named(store, filters.q)
-    hits = await store.search(filters.q, limit=SEARCH_LIMIT)
+    hits = await _hits(store, filters.q)
     ids = list(dict.fromkeys([*ids, *(hit.thread_id for hit in hits)]))
     if not ids:
         return [], {}
@@ -78,6 +90,10 @@ async def _searched(store: Store, filters: Filters, conditions: dict[str, Any]) 
         if hit.position is not None:
             positions.setdefault(hit.thread_id, hit.position)
     return threads, positions
+
+
+async def _hits(store: Store, text: str) -> list[SearchHit]:
+    return await store.search(text, limit=SEARCH_LIMIT)
 
 
 async def _named(store: Store, text: str) -> list[UUID]:
