@@ -5,7 +5,7 @@ current engine.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 TEMPLATE = "template"
 """The key of the thread that is copied."""
@@ -39,6 +39,13 @@ class Append(NamedTuple):
     last: bool
 
 
+_LAST_FIELDS: Final = (
+    *("total_runs", "status", "waiting_for", "wake_at", "result"),
+    *("model", "latency_ms", "total_tokens", "total_cost", "last_error"),
+)
+"""Columns of a thread that the last append of a run writes."""
+
+
 def plan(head: Row, run: Row, stitches: Sequence[Row]) -> list[Append]:
     """Return the appends of a finished thread with one run."""
     groups: list[list[Row]] = []
@@ -63,7 +70,7 @@ def plan(head: Row, run: Row, stitches: Sequence[Row]) -> list[Append]:
                 "steps": steps,
             }
         if last:
-            fields = {name: head[name] for name in ("total_runs", "status", "waiting_for", "wake_at", "result")}
+            fields = {name: head[name] for name in _LAST_FIELDS}
             changed |= {name: run[name] for name in ("status", "stop_reason", "output_position", "completed_at")}
         appends.append(Append(fields, {**run, **_BEGUN} if number == 0 else None, changed, group, last))
     return appends

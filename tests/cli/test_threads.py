@@ -15,7 +15,7 @@ from tests.waits import waiting
 ROW = (
     *("id", "key", "project", "kind", "status", "waiting_for", "agent", "version", "title", "goal", "user_id"),
     *("parent_id", "position", "runs", "usage"),
-    *("total_cost", "error", "created_at", "updated_at"),
+    *("total_cost", "error", "scores", "created_at", "updated_at"),
 )
 
 

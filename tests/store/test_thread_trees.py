@@ -47,7 +47,7 @@ async def test_reads_trees_with_one_query_per_level(store: Store) -> None:
     assert backend.questions == 3
     backend.questions = 0
     nodes = await trees_of(backend, levels[-1])
-    assert backend.questions == 3 + 4 + 1, "and one for all runs"
+    assert backend.questions == 3 + 4 + 2, "and one for all runs, one for their scores"
     assert [len(nodes), len(list(nodes[0].walk()))] == [1, 40]
     assert await store.tree(levels[0][0]) == await descendants_of(store._backend, levels[0])
 

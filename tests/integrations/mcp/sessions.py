@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 LONGEST = 25_000
@@ -72,7 +73,9 @@ class Session:
 async def on_stdio(url: str, *options: str) -> AsyncIterator[Session]:
     """Start `lockstitch mcp` and connect to it."""
     command = ["-m", "lockstitch", "mcp", "--store", url, *options]
-    async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
+    # The default of the SDK is the stderr of its import, which pytest has replaced since then.
+    transport = stdio_client(StdioServerParameters(command=sys.executable, args=command), errlog=sys.__stderr__)
+    async with Client(transport) as client:
         yield Session(client)
 
 
