@@ -421,8 +421,8 @@ def test_call_in_doubt_is_settled_on_server(
 
 def test_replay_runs_here_and_on_server(act: Both) -> None:
     for store, app in ((act.database, APP), (act.server, ())):
-        act.call("--store", store, *app, "run", "adder", "Go", "--thread", "again")
-        done = act.call("--store", store, *app, "replay", "again", "--agent", "adder@1", "--live", "safe", "--json")
+        act.call("--store", store, *app, "run", "adder", "Go", "--thread", "sum-twice")
+        done = act.call("--store", store, *app, "replay", "sum-twice", "--agent", "adder@1", "--live", "safe", "--json")
         report = json.loads(done.out)
         assert (done.code, report["status"], report["same"]) == (0, "completed", True)
 
