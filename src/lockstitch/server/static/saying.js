@@ -45,7 +45,11 @@ export function saying(end, { place, by = () => [], plain }) {
 
   // The stitch is committed: stop adding text, and keep the text until the stitch replaces it.
   function ends(data) { const one = all.get(key(data)); if (one) one.done = true; }
-  function gone(data) { all.get(key(data))?.node.remove(); all.delete(key(data)); }
+  // The stitch is shown. Text of a committed response that arrives late is ignored.
+  function gone(data) {
+    all.get(key(data))?.node?.remove();
+    if (data.type === "llm_call") all.set(key(data), { done: true }); else all.delete(key(data));
+  }
 
   return { delta, ends, gone };
 }

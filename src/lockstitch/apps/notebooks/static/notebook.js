@@ -60,6 +60,8 @@ async function refresh() {
     const first = one.querySelector("a.cite");
     if (first && !document.getElementById("place").contains(document.activeElement)) show(first.href);
   }
+  // A response that was committed while the run was stopped may arrive after the last message.
+  if (!document.querySelector("#open > li")) { for (const text of written.values()) said.gone(text); written.clear(); }
   who();
   mark();
   if (fresh.length) end.grown(was);
