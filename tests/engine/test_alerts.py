@@ -71,6 +71,16 @@ async def test_alerts_measure_the_runs_of_their_window(store: Store, clock: Fake
     assert [state.firing for state in await Alerts(store.in_project("quiet")).list()] == [False]
 
 
+async def test_error_rate_leaves_out_deleted_runs(store: Store, clock: FakeClock) -> None:
+    """The status of deleted runs is unknown, so they count neither as ended nor as failed."""
+    await Alerts(store).set("errors", "error_rate", 0.5, window_minutes=2 * 1440)
+    await ended(store, await store.create(key="deleted", agent="helper"), 1, "failed")
+    await store.delete("deleted")
+    assert (await store.statistics.usage(agent="helper")).total.failed_runs == 1
+    await ended(store, await store.create(key="kept", agent="helper"), 1)
+    assert await checked(store, clock) == {"errors": (False, 0.0, 1)}
+
+
 async def test_changes_are_reported_until_the_webhook_accepts(
     store: Store, clock: FakeClock, receiver: Receiver
 ) -> None:

@@ -197,11 +197,13 @@ async def measure_runs(store: Store, alert: Alert) -> tuple[float | None, int]:
     table = await statistics.usage("status", **only)
     if alert.measure == "cost":
         return table.total.cost or 0.0, table.total.runs
-    ended = sum(row.runs for row in table.rows if row.group[0] in _ENDED)
+    # The total also has deleted runs.
+    rows = [row for row in table.rows if row.group[0] in _ENDED]
+    ended = sum(row.runs for row in rows)
     if not ended:
         return None, 0
     if alert.measure == "error_rate":
-        return table.total.failed_runs / ended, ended
+        return sum(row.failed_runs for row in rows) / ended, ended
     # By nearest rank, counted from the slowest run.
     place = ended - math.ceil(ended * _PERCENT / 100)
     slowest = await statistics.runs(order="slowest", limit=place + 1, **only)
