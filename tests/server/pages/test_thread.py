@@ -407,7 +407,9 @@ async def test_hidden_tab_notifies_of_threads_that_need_the_user(store: Store, b
         await expect(toggle).to_have_attribute("aria-pressed", "false")
         await toggle.click()
         await expect(toggle).to_have_attribute("aria-pressed", "true")
-        await page.evaluate(HIDE, "hidden")
+        # Hiding the tab asks for the threads that the user has seen.
+        async with page.expect_response("**/api/inbox?*"):
+            await page.evaluate(HIDE, "hidden")
         for name in ("second", "third"):
             await payer.run("Pay 12.", store=store, thread=name)
             async with page.expect_response("**/api/inbox?*"):

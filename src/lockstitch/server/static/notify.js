@@ -7,8 +7,12 @@ const isOn = () => localStorage.getItem(ON) === "1" && Notification.permission =
 const known = () => new Set(JSON.parse(localStorage.getItem(KNOWN) ?? "[]"));
 const nameOf = (thread) => thread.title || thread.key || thread.goal || thread.id;
 
-/** Ask for threads that need the user. Show those that were not shown before. */
-export async function ask({ silent = false } = {}) {
+let last = Promise.resolve();
+
+/** Ask for threads that need the user. Show those that were not shown before. Requests follow one another in their order. */
+export const ask = ({ silent = false } = {}) => last = last.then(() => request(silent));
+
+async function request(silent) {
   let waiting;
   try {
     const response = await fetch(`${base}/api/inbox?limit=${MOST}`);
