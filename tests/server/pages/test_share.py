@@ -11,6 +11,8 @@ from playwright.async_api import Page, expect
 from lockstitch.model import FakeClock, ShareLink
 from lockstitch.server import Settings
 from lockstitch.server.auth import TOKEN_COOKIE
+from lockstitch.server.pages.run.panel import panel_of
+from lockstitch.server.pages.run.parts import text_at
 from lockstitch.store import Store
 from tests.samples import turn
 from tests.server.looking import look
@@ -89,3 +91,13 @@ async def test_shared_run_is_readable_until_its_link_expires(store: Store, page:
         assert (answer.status_code, "has expired" in answer.text) == (404, True)
         assert (await stranger.get(f"{path}/rows")).status_code == 404
         assert (await stranger.get(f"/public/{token}/run")).status_code == 404
+
+
+async def test_arguments_of_tools_in_children_are_read_from_their_thread(store: Store) -> None:
+    second = next(run for run in reversed(await runs.two_turns(store)) if run.parent_run_id is None)
+    (child,) = await store.children("customer-42")
+    call = next(stitch for stitch in await store.stitches(child.id) if stitch.type == "tool_call")
+    panel = await panel_of(store, second, f"{child.id}.{call.position}")
+    (arguments,) = panel.tabs[0].parts
+    text = await text_at(store, second, arguments["at"], arguments["of"], arguments["pointer"])
+    assert "no fraud" in text

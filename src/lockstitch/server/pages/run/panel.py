@@ -54,7 +54,9 @@ async def panel_of(store: Store, run: Run, at: str) -> Panel:
     if stitch.type == "llm_call":
         return await _of_model(store, owner, stitch)
     if stitch.type == "tool_call":
-        return await _of_tool(store, head, owner, stitch)
+        # Rows of other threads have the id of their thread in their name.
+        prefix = "" if stitch.thread_id == run.thread_id else f"{stitch.thread_id}."
+        return await _of_tool(store, head, owner, stitch, prefix)
     if stitch.type == "thread_spawned" and stitch.child_id is not None:
         return await _of_child(store, stitch)
     return _of_other(stitch)
@@ -87,12 +89,12 @@ async def _of_model(store: Store, run: Run, stitch: Stitch) -> Panel:
     )
 
 
-async def _of_tool(store: Store, head: Thread, run: Run, stitch: Stitch) -> Panel:
+async def _of_tool(store: Store, head: Thread, run: Run, stitch: Stitch, prefix: str) -> Panel:
     asking = await store.stitches(head.id, stitch.reply_to, stitch.reply_to) if stitch.reply_to else []
     response = asking[0] if asking else None
     use, pointer = _use(response, stitch.call_index)
     value = use.get("input") if use else stitch.data.get("inputs")
-    where = f"{stitch.reply_to}" if use else None
+    where = f"{prefix}{stitch.reply_to}" if use else None
     result = [*_wrong(stitch), *message_parts(stitch.message, "/message")]
     if not stitch.message and "outputs" in stitch.data:
         result += _data_part(stitch, "outputs")

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from fastapi import Form, Request
 from starlette.responses import HTMLResponse, Response
 
-from lockstitch.errors import NotFound
+from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Run, ShareLink, Thread
 from lockstitch.server.auth import Caller, FormWriter, Reader
 from lockstitch.server.middleware import add_log_fields
@@ -38,6 +38,8 @@ async def run_shares(request: Request, caller: Reader, ref: str) -> HTMLResponse
 @router.post("/run/{ref}/shares")
 async def share(request: Request, caller: FormWriter, ref: str, days: Annotated[int, Form()] = 7) -> Response:
     """Create a link that expires."""
+    if days not in DAYS:
+        raise Refused(f"A link cannot work for {days} days. Choose one of: {', '.join(DAYS.values())}.")
     store = caller.store
     run = await store.run(ref)
     add_log_fields(run=run.id, thread=run.thread_id)
@@ -52,7 +54,7 @@ async def share(request: Request, caller: FormWriter, ref: str, days: Annotated[
         run_id=run.id,
         actor=caller.actor,
         created_at=now,
-        expires_at=now + timedelta(days=days if days in DAYS else 7),
+        expires_at=now + timedelta(days=days),
     )
     await store.table(ShareLink).put(link, new=True)
     await store.audits.record(caller.actor, "share run", str(run.id))
