@@ -22,7 +22,6 @@ from lockstitch.model.side_records import (
     Agent,
     AgentVersion,
     Alert,
-    AlertCheck,
     Archive,
     Audit,
     Blob,
@@ -60,7 +59,7 @@ GROUPS: Final[dict[str, tuple[type[Record], ...]]] = {
     "Evaluation": (Dataset, Example, PastExample, DatasetVersion, ExampleFile, Experiment),
     "Execution": (Worker, Schedule, Limit, WebhookEvent),
     "Traces of other systems": (IngestBody, MirroredModelCall),
-    "Access and statistics": (Token, ShareLink, SavedView, Alert, AlertCheck, Audit, DailyMetric),
+    "Access and statistics": (Token, ShareLink, SavedView, Alert, Audit, DailyMetric),
 }
 
 STORED: Final = {

@@ -12,7 +12,7 @@ import lockstitch
 from lockstitch import Client, Conflict, Entry, KeyTaken, NotFound, Refused, StoreUnreachable, ThreadWaiting
 from lockstitch.server import Settings
 from lockstitch.store import Store
-from lockstitch.store.alerts import Alerts
+from lockstitch.store.alerts import Alerts, condition_text
 from lockstitch.store.saved_views import saved_views
 from tests.server.api import agents
 from tests.server.serving import serving
@@ -213,13 +213,9 @@ def test_client_is_public_and_has_names_of_store() -> None:
 
 
 async def test_client_sets_alerts(store: Store, client: Client) -> None:
-    state = await client.alerts.set("too slow", "latency", 2.5, window_minutes=5, agent="a", webhook="https://h.test/x")
-    assert (state.alert.above, state.check, state.condition) == (
-        2.5,
-        None,
-        "the latency (95 %) of a in 5 minutes is above 2.5 s",
-    )
-    assert await client.alerts.list() == [state] == await Alerts(store).list()
+    alert = await client.alerts.set("too slow", "latency", 2.5, window_minutes=5, agent="a", webhook="https://h.test/x")
+    assert condition_text(alert) == "the latency (95 %) of a in 5 minutes is above 2.5 s"
+    assert await client.alerts.list() == [alert] == await Alerts(store).list()
     with pytest.raises(Refused):
         await client.alerts.set("errors", "error_rate", 1)
     await client.alerts.remove("too slow")

@@ -6,7 +6,6 @@ from lockstitch.model import (
     Agent,
     AgentVersion,
     Alert,
-    AlertCheck,
     Archive,
     Audit,
     Blob,
@@ -311,11 +310,6 @@ def _table_records(thread: Thread, run: Run) -> list[Record]:
             agent="clerk",
             minimum_runs=3,
             webhook="https://example.com/hook",
-            **times,
-        ),
-        AlertCheck(
-            **shop,
-            name="too slow",
             firing=True,
             value=3.25,
             runs=7,
@@ -324,6 +318,7 @@ def _table_records(thread: Thread, run: Run) -> list[Record]:
             reported=False,
             tries=2,
             due_at=later(1),
+            **times,
         ),
         ShareLink(
             token=new_id(), **shop, thread_id=thread.id, run_id=run.id, actor="ada", created_at=NOW, expires_at=later(1)

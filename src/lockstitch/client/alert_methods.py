@@ -1,8 +1,8 @@
 """`RemoteAlerts`: the alerts of a server, `Client.alerts`, with the methods of `lockstitch.store.alerts.Alerts`."""
 
 from lockstitch.client.connection import Connection, part
-from lockstitch.model import Json
-from lockstitch.store.alerts import AlertState, Measure
+from lockstitch.model import Alert, Json
+from lockstitch.store.alerts import Measure
 
 
 class RemoteAlerts:
@@ -11,9 +11,9 @@ class RemoteAlerts:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def list(self) -> list[AlertState]:
+    async def list(self) -> list[Alert]:
         """Return the alerts with their last checks, those that fire first, then by name."""
-        return [AlertState.from_json(row) for row in await self._connection.get("/api/alerts")]
+        return [Alert.from_json(row) for row in await self._connection.get("/api/alerts")]
 
     async def set(
         self,
@@ -25,7 +25,7 @@ class RemoteAlerts:
         agent: str | None = None,
         minimum_runs: int = 1,
         webhook: str | None = None,
-    ) -> AlertState:
+    ) -> Alert:
         """Create an alert, or replace the alert with this name. It is checked again as a new one.
 
         Args:
@@ -42,7 +42,7 @@ class RemoteAlerts:
         """
         body: Json = {"measure": measure, "above": above, "window_minutes": window_minutes, "agent": agent}
         body |= {"minimum_runs": minimum_runs, "webhook": webhook}
-        return AlertState.from_json(await self._connection.ask("PUT", f"/api/alerts/{part(name)}", body=body))
+        return Alert.from_json(await self._connection.ask("PUT", f"/api/alerts/{part(name)}", body=body))
 
     async def remove(self, name: str) -> None:
         """Delete an alert.

@@ -1,7 +1,7 @@
 """`AlertChecker`: checks the alerts of a store and reports their changes to webhooks.
 
-Workers and servers have one each. An alert that another process has just checked is skipped. Two processes that check
-at the same time write the same result, so a webhook can get a change twice. Its id identifies the change.
+Workers and servers have one each, and each check and each delivery is written by one of them. A webhook can get a
+change twice, if a process is killed after the call. The id of the event identifies the change.
 """
 
 import asyncio
@@ -9,15 +9,15 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import NAMESPACE_URL, uuid5
 
 from lockstitch.engine.concurrency import run_blocking
 from lockstitch.engine.webhooks import FIRST_PAUSE, LONGEST_PAUSE, post_json
-from lockstitch.errors import LockstitchError
-from lockstitch.model import AlertCheck, Json, format_time
-from lockstitch.store import Store
-from lockstitch.store.alerts import Alerts, AlertState, measure_runs
+from lockstitch.errors import Conflict, LockstitchError
+from lockstitch.model import Alert, Json, format_time
+from lockstitch.store import Store, Transaction
+from lockstitch.store.alerts import Alerts, measure_runs
 
 INTERVAL: Final = timedelta(seconds=60)
 """Time between two checks of an alert."""
@@ -65,69 +65,70 @@ class AlertChecker:
         if self._next is not None and self._next - INTERVAL <= now < self._next:
             return
         self._next = now + INTERVAL
-        for state in await Alerts(self._store).list(all_projects=self._all_projects):
-            check = state.check
+        for alert in await Alerts(self._store).list(all_projects=self._all_projects):
             try:
-                if check is None or not check.checked_at <= now < check.checked_at + INTERVAL:
-                    check = await self._check(state)
-                if not check.reported and (check.due_at is None or check.due_at <= now):
-                    await self._report(state, check)
+                if alert.checked_at is None or not alert.checked_at <= now < alert.checked_at + INTERVAL:
+                    alert = await self._check(alert)
+                if not alert.reported and (alert.due_at is None or alert.due_at <= now):
+                    await self._report(alert)
+            except Conflict:
+                # Another process has checked or reported the alert, or a person has changed it.
+                continue
             except LockstitchError as exc:
-                _log.warning("Alert %s was not checked: %s", state.alert.name, exc)
+                _log.warning("Alert %s was not checked: %s", alert.name, exc)
 
-    async def _check(self, state: AlertState) -> AlertCheck:
-        alert, before, now = state.alert, state.check, self._store.clock.now()
+    async def _check(self, alert: Alert) -> Alert:
+        """Measure the runs, and store the result. Return the checked alert."""
+        now = self._store.clock.now()
         value, runs = await measure_runs(self._store, alert)
         firing = value is not None and runs >= alert.minimum_runs and value > alert.above
-        changed = firing if before is None else firing != before.firing
-        check = AlertCheck(
-            project=alert.project,
-            name=alert.name,
-            firing=firing,
-            value=value,
-            runs=runs,
-            checked_at=now,
-            changed_at=before.changed_at if before is not None and not changed else now,
-            reported=alert.webhook is None or (not changed and (before is None or before.reported)),
-            tries=before.tries if before is not None and not changed else 0,
-            due_at=before.due_at if before is not None and not changed else None,
-        )
-        await self._store.table(AlertCheck).put(check)
-        if changed:
-            _log.warning("Alert %s of project %s is %s", alert.name, alert.project, "firing" if firing else "over")
-        return check
+        fields: dict[str, Any] = {"firing": firing, "value": value, "runs": runs, "checked_at": now}
+        if firing != alert.firing:
+            fields |= {"changed_at": now, "reported": alert.webhook is None, "tries": 0, "due_at": None}
+        checked = await self._write(alert, fields, "checked_at")
+        if firing != alert.firing:
+            state = "is firing" if firing else "has stopped firing"
+            _log.warning("Alert %s of project %s %s", alert.name, alert.project, state)
+        return checked
 
-    async def _report(self, state: AlertState, check: AlertCheck) -> None:
-        webhook = state.alert.webhook
-        assert webhook is not None, "A check is unreported only if its alert has a webhook."
-        pause = min(FIRST_PAUSE * 2**check.tries, LONGEST_PAUSE)
+    async def _report(self, alert: Alert) -> None:
+        """Deliver the last change to the webhook, unless another process does."""
+        webhook = alert.webhook
+        assert webhook is not None, "A change is unreported only if its alert has a webhook."
+        pause = min(FIRST_PAUSE * 2**alert.tries, LONGEST_PAUSE)
         later = self._store.clock.now() + timedelta(seconds=pause)
         # Written before the call, so that a receiver that ends this process is not called again at once.
-        await self._store.table(AlertCheck).put(check.changed(tries=check.tries + 1, due_at=later))
+        alert = await self._write(alert, {"tries": alert.tries + 1, "due_at": later}, "changed_at", "tries")
         try:
-            await run_blocking(lambda: post_json(webhook, alert_event(state, check)))
+            await run_blocking(lambda: post_json(webhook, alert_event(alert)))
         except Exception as exc:  # server of the application
-            _log.warning("Webhook of alert %s failed, next attempt in %.0f s: %s", check.name, pause, exc)
+            _log.warning("Webhook of alert %s failed, next attempt in %.0f s: %s", alert.name, pause, exc)
             return
-        await self._store.table(AlertCheck).put(check.changed(reported=True, tries=0, due_at=None))
+        await self._write(alert, {"reported": True, "tries": 0, "due_at": None}, "changed_at")
+
+    async def _write(self, alert: Alert, fields: dict[str, Any], *seen: str) -> Alert:
+        """Change fields of an alert. Raises `Conflict` if it was set again, or if a field in `seen` has changed."""
+        transaction = Transaction()
+        transaction.change(alert, fields, seen=("updated_at", *seen))
+        await self._store.commit(transaction)
+        return alert.changed(**fields)
 
 
-def alert_event(state: AlertState, check: AlertCheck) -> Json:
-    """Return the body that reports a change of an alert."""
-    alert = state.alert
-    changed_at = format_time(check.changed_at)
-    change = f"{alert.project}/{alert.name}/{changed_at}/{check.firing}"
+def alert_event(alert: Alert) -> Json:
+    """Return the body that reports the last change of an alert."""
+    assert alert.changed_at is not None, "An alert with a change to report has its time."
+    changed_at = format_time(alert.changed_at)
     return {
-        "id": str(uuid5(NAMESPACE_URL, f"lockstitch:alert:{change}")),
+        "id": str(uuid5(NAMESPACE_URL, f"lockstitch:alert:{alert.project}/{alert.name}/{changed_at}")),
         "event": "alert",
         "at": changed_at,
         "project": alert.project,
         "name": alert.name,
-        "firing": check.firing,
+        "firing": alert.firing,
         "measure": alert.measure,
-        "value": check.value,
+        "value": alert.value,
         "above": alert.above,
         "window_minutes": alert.window_minutes,
         "agent": alert.agent,
-        "runs": check.runs,
+        "runs": alert.runs,
     }

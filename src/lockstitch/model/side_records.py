@@ -512,33 +512,21 @@ class Alert(Record):
     created_at: Time
     """Creation time."""
     updated_at: Time
-    """Time of the last change."""
-
-
-class AlertCheck(Record):
-    """The result of the last check of an alert, and the delivery to its webhook."""
-
-    table: ClassVar[str] = "alert_checks"
-    primary_key: ClassVar[tuple[str, ...]] = ("project", "name")
-
-    project: Name = "default"
-    """Project of the alert."""
-    name: Name
-    """Name of the alert."""
+    """Time when a person set the alert."""
     firing: bool = False
-    """True while the measure is above the limit."""
+    """True while the measure is above the limit, at the last check."""
     value: float | None = None
-    """Value of the measure. None: the window has no runs to measure."""
+    """Value of the measure at the last check. None: the window had no runs to measure."""
     runs: Count = 0
-    """Number of runs in the window."""
-    checked_at: Time
-    """Time of the check."""
-    changed_at: Time
-    """Time when the alert started or stopped firing."""
+    """Number of runs in the window at the last check."""
+    checked_at: Time | None = None
+    """Time of the last check. None: not checked since it was set."""
+    changed_at: Time | None = None
+    """Time of the check at which the alert started or stopped firing."""
     reported: bool = True
     """False until the webhook has accepted the last change."""
     tries: Count = 0
-    """Number of failed deliveries of the last change."""
+    """Number of deliveries of the last change that were started."""
     due_at: Time | None = None
     """Time of the next delivery."""
 
@@ -873,7 +861,6 @@ SIDE_RECORDS: tuple[type[Record], ...] = (
     Experiment,
     SavedView,
     Alert,
-    AlertCheck,
     ShareLink,
     IngestBody,
     LiveDelta,

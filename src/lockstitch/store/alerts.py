@@ -1,13 +1,13 @@
 """Alerts: limits for the cost, the errors and the latency of the runs of a project."""
 
 import math
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Literal, Self
+from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from lockstitch.backend import Where
 from lockstitch.errors import NotFound, Refused
-from lockstitch.model import Alert, AlertCheck, Json, codec
+from lockstitch.model import Alert, codec
 from lockstitch.store.reports.statistics import RunFilter
 from lockstitch.store.store import Store
 
@@ -22,44 +22,24 @@ _PERCENT: Final = 95
 _ENDED: Final = ("completed", "failed", "cancelled")
 
 
-@dataclass(frozen=True, slots=True)
-class AlertState:
-    """An alert with its last check."""
+def condition_text(alert: Alert) -> str:
+    """Return the condition of an alert as text."""
+    what = {"cost": "the cost", "error_rate": "the error rate", "latency": "the latency (95 %)"}[alert.measure]
+    of_agent = f" of {alert.agent}" if alert.agent else ""
+    minimum = f", with at least {alert.minimum_runs} runs" if alert.minimum_runs > 1 else ""
+    window, limit = window_text(alert.window_minutes), measure_text(alert.measure, alert.above)
+    return f"{what}{of_agent} in {window} is above {limit}{minimum}"
 
-    alert: Alert
-    """The alert."""
-    check: AlertCheck | None
-    """The last check. None: the alert has not been checked since it was set."""
 
-    @property
-    def firing(self) -> bool:
-        """True if the measure was above the limit at the last check."""
-        return self.check is not None and self.check.firing
+def webhook_host(url: str | None) -> str:
+    """Return the host of a webhook, or an empty text if the URL is not valid.
 
-    def as_json(self) -> Json:
-        """Return the alert and its last check."""
-        return {"alert": self.alert.as_json(), "check": self.check.as_json() if self.check is not None else None}
-
-    @property
-    def condition(self) -> str:
-        """The condition of the alert as text."""
-        alert = self.alert
-        what = {"cost": "the cost", "error_rate": "the error rate", "latency": "the latency (95 %)"}[alert.measure]
-        whose = f" of {alert.agent}" if alert.agent else ""
-        enough = f", with at least {alert.minimum_runs} runs" if alert.minimum_runs > 1 else ""
-        window = window_text(alert.window_minutes)
-        return f"{what}{whose} in {window} is above {measure_text(alert.measure, alert.above)}{enough}"
-
-    @property
-    def value(self) -> str:
-        """The measured value with its unit, or an empty text without a check."""
-        return measure_text(self.alert.measure, self.check.value) if self.check is not None else ""
-
-    @classmethod
-    def from_json(cls, value: Json) -> Self:
-        """Return the state from its JSON."""
-        check = value["check"]
-        return cls(Alert.from_json(value["alert"]), AlertCheck.from_json(check) if check is not None else None)
+    Readers see the host only, because the path of a webhook is often a secret.
+    """
+    try:
+        return urlsplit(url or "").hostname or ""
+    except ValueError:
+        return ""
 
 
 def window_text(minutes: int) -> str:
@@ -87,17 +67,15 @@ class Alerts:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def list(self, *, all_projects: bool = False) -> list[AlertState]:
+    async def list(self, *, all_projects: bool = False) -> list[Alert]:
         """Return the alerts with their last checks, those that fire first, then by project and name.
 
         Args:
             all_projects: Return the alerts of all projects.
         """
         where = [] if all_projects else [Where("project", "=", self._store.project)]
-        checks = {(check.project, check.name): check for check in await self._store.table(AlertCheck).find(*where)}
         alerts = await self._store.table(Alert).find(*where, order=Alert.primary_key)
-        states = [AlertState(alert, checks.get((alert.project, alert.name))) for alert in alerts]
-        return sorted(states, key=lambda state: not state.firing)
+        return sorted(alerts, key=lambda alert: not alert.firing)
 
     async def set(
         self,
@@ -109,7 +87,7 @@ class Alerts:
         agent: str | None = None,
         minimum_runs: int = 1,
         webhook: str | None = None,
-    ) -> AlertState:
+    ) -> Alert:
         """Create an alert, or replace the alert with this name. It is checked again as a new one.
 
         Args:
@@ -140,8 +118,7 @@ class Alerts:
             updated_at=now,
         )
         await store.table(Alert).put(alert)
-        await store.table(AlertCheck).delete(project=store.project, name=name)
-        return AlertState(alert, None)
+        return alert
 
     async def remove(self, name: str) -> None:
         """Delete an alert.
@@ -155,7 +132,6 @@ class Alerts:
         store = self._store
         if not await store.table(Alert).delete(project=store.project, name=codec.check_text(name, "The name")):
             raise NotFound(f"Alert {name} not found.")
-        await store.table(AlertCheck).delete(project=store.project, name=name)
 
 
 def _check(
@@ -178,7 +154,7 @@ def _check(
         raise Refused(f"The minimum number of runs must be at least 1, not {minimum_runs}.")
     if not name or len(name) > 255:
         raise Refused("The name of an alert must have 1 to 255 characters.")
-    if webhook and not webhook.startswith(("http://", "https://")):
+    if webhook and not (webhook.startswith(("http://", "https://")) and webhook_host(webhook)):
         raise Refused(f"Webhook {webhook!r} is not an http(s) URL.")
     for value, subject in ((name, "The name"), (agent or "", "The agent"), (webhook or "", "The webhook")):
         codec.check_text(value, subject)

@@ -1,7 +1,7 @@
 """`alert`: set, list and remove limits for the cost, the errors and the latency of runs."""
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -10,9 +10,8 @@ from lockstitch.cli.options import examples
 from lockstitch.cli.render.output import TableColumn, one_line, time
 from lockstitch.cli.session import session_of
 from lockstitch.errors import Refused
-
-if TYPE_CHECKING:
-    from lockstitch.store.alerts import Alerts, AlertState, Measure
+from lockstitch.model import Alert
+from lockstitch.store.alerts import Alerts, Measure, condition_text, measure_text
 
 T = TypeVar("T")
 
@@ -25,7 +24,7 @@ app.add_typer(alert)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the alert.", show_default=False)]
 
 
-def _call(context: typer.Context, work: "Callable[[Alerts], Coroutine[Any, Any, T]]", *, create: bool = False) -> T:
+def _call(context: typer.Context, work: Callable[[Alerts], Coroutine[Any, Any, T]], *, create: bool = False) -> T:
     with session_of(context).open(create=create) as store:
         return store.portal.call(work(actions_of(store).alerts()))
 
@@ -69,28 +68,28 @@ def set_(
         raise Refused("Set one of --cost, --error-rate and --latency.")
     ((measure, above),) = limits
     options: dict[str, Any] = {"window_minutes": window, "agent": agent, "minimum_runs": minimum_runs}
-    state = _call(context, lambda alerts: alerts.set(name, measure, above, **options, webhook=webhook), create=True)
+    result = _call(context, lambda alerts: alerts.set(name, measure, above, **options, webhook=webhook), create=True)
     session = session_of(context)
     if session.json_output:
-        session.out.json(state.as_json())
+        session.out.json(result.as_json())
         return
-    session.out.line(f"Alert {one_line(name)} fires if {one_line(state.condition)}.")
+    session.out.line(f"Alert {one_line(name)} fires if {one_line(condition_text(result))}.")
 
 
-@alert.command("list", epilog=examples("lockstitch alert list", "lockstitch alert list --json | jq '.[].check.firing'"))
+@alert.command("list", epilog=examples("lockstitch alert list", "lockstitch alert list --json | jq '.[].firing'"))
 def list_(context: typer.Context) -> None:
     """List the alerts of the project with their last checks. Those that fire come first."""
     session = session_of(context)
-    states = _call(context, lambda alerts: alerts.list())
+    alerts = _call(context, lambda alerts: alerts.list())
     if session.json_output:
-        session.out.json([state.as_json() for state in states])
+        session.out.json([one.as_json() for one in alerts])
         return
-    if not states:
+    if not alerts:
         session.out.note("The project has no alerts.")
         return
     columns = [TableColumn("ALERT"), TableColumn("STATE"), TableColumn("NOW", right=True)]
     columns += [TableColumn("FIRES IF", flexible=True), TableColumn("SINCE")]
-    session.out.table(columns, [_row(state) for state in states])
+    session.out.table(columns, [_row(one) for one in alerts])
 
 
 @alert.command(epilog=examples("lockstitch alert remove budget"))
@@ -100,8 +99,8 @@ def remove(context: typer.Context, name: Name) -> None:
     session_of(context).out.line(f"Alert {one_line(name)} removed.")
 
 
-def _row(state: "AlertState") -> list[Any]:
-    check = state.check
-    status = "not checked" if check is None else "firing" if check.firing else "ok"
-    since = time(check.changed_at, seconds=False) if check is not None else ""
-    return [one_line(state.alert.name), status, state.value, one_line(state.condition), since]
+def _row(alert: Alert) -> list[Any]:
+    status = "not checked" if alert.checked_at is None else "firing" if alert.firing else "ok"
+    value = measure_text(alert.measure, alert.value) if alert.checked_at is not None else ""
+    since = time(alert.changed_at, seconds=False) if alert.changed_at is not None else ""
+    return [one_line(alert.name), status, value, one_line(condition_text(alert)), since]

@@ -1,17 +1,16 @@
 """Alerts on the cost, the errors and the latency of runs."""
 
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from fastapi import Path
 from pydantic import Field
 
-from lockstitch.model import Json
+from lockstitch.model import Alert, Json
 from lockstitch.server.api import responses
 from lockstitch.server.api.schemas import Body, ExactJSON, Name, TextParam
 from lockstitch.server.auth import Caller, Reader, Writer
 from lockstitch.server.routing import LazyRouter
-from lockstitch.store.alerts import LONGEST_WINDOW, Alerts, AlertState, Measure
+from lockstitch.store.alerts import LONGEST_WINDOW, Alerts, Measure, webhook_host
 
 router = LazyRouter(prefix="/api/alerts", tags=["alerts"], default_response_class=ExactJSON)
 
@@ -29,21 +28,21 @@ class NewAlert(Body):
     webhook: Annotated[TextParam, Field(max_length=2000)] | None = None
 
 
-@router.get("", response_model=list[responses.AlertState])
+@router.get("", response_model=list[responses.Alert])
 async def alerts(caller: Reader) -> ExactJSON:
     """List the alerts of the project with their last checks, those that fire first.
 
     Without the scope `write`, webhooks have only their host.
     """
-    return ExactJSON([_shown(caller, state) for state in await Alerts(caller.store).list()])
+    return ExactJSON([_shown(caller, alert) for alert in await Alerts(caller.store).list()])
 
 
-@router.put("/{name:path}", response_model=responses.AlertState)
+@router.put("/{name:path}", response_model=responses.Alert)
 async def save(caller: Writer, name: AlertName, body: NewAlert) -> ExactJSON:
     """Create or replace an alert. It is checked again as a new one."""
-    state = await Alerts(caller.store).set(name, **body.model_dump())
+    alert = await Alerts(caller.store).set(name, **body.model_dump())
     await caller.store.audits.record(caller.actor, "set alert", name)
-    return ExactJSON(_shown(caller, state))
+    return ExactJSON(_shown(caller, alert))
 
 
 @router.delete("/{name:path}", response_model=responses.Deleted)
@@ -54,9 +53,8 @@ async def delete(caller: Writer, name: AlertName) -> ExactJSON:
     return ExactJSON({"deleted": 1})
 
 
-def _shown(caller: Caller, state: AlertState) -> Json:
-    shown = state.as_json()
-    # The path of a webhook is often a secret.
-    if state.alert.webhook is not None and not caller.may("write"):
-        shown["alert"]["webhook"] = urlsplit(state.alert.webhook).hostname
+def _shown(caller: Caller, alert: Alert) -> Json:
+    shown = alert.as_json()
+    if alert.webhook is not None and not caller.may("write"):
+        shown["webhook"] = webhook_host(alert.webhook)
     return shown

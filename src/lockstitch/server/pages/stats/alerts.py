@@ -1,20 +1,18 @@
 """The alerts on the stats page: their states, and the forms that set and remove them."""
 
+from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from fastapi import Form, Request
 from starlette.responses import Response
 
+from lockstitch.model import Alert
 from lockstitch.server.auth import Caller, FormWriter
 from lockstitch.server.pages.common.render import is_htmx_request, redirect_to, render_page
 from lockstitch.server.pages.navbar import page_router
-from lockstitch.store.alerts import Alerts, AlertState, Measure
+from lockstitch.store.alerts import Alerts, Measure, condition_text, measure_text, webhook_host
 
 router = page_router()
-
-_UNIT = {"cost": 1.0, "error_rate": 0.01, "latency": 1.0}
-"""The unit of the limit in the form. Error rates are in percent."""
 
 
 @router.post("/stats/alerts")
@@ -33,7 +31,8 @@ async def set_alert(
     await Alerts(caller.store).set(
         name.strip(),
         measure,
-        above * _UNIT[measure],
+        # The form has error rates in percent.
+        above / 100 if measure == "error_rate" else above,
         window_minutes=window_minutes,
         agent=agent.strip() or None,
         minimum_runs=minimum_runs,
@@ -51,13 +50,32 @@ async def remove_alert(request: Request, caller: FormWriter, name: Annotated[str
     return await _answer(request, caller, "Alert removed")
 
 
-async def alerts_of(caller: Caller) -> list[tuple[AlertState, str]]:
-    """Return the alerts of the project, each with the host of its webhook."""
-    states = await Alerts(caller.store).list()
-    return [(state, urlsplit(state.alert.webhook or "").hostname or "") for state in states]
+@dataclass(frozen=True, slots=True)
+class AlertRow:
+    """An alert as the page shows it."""
+
+    alert: Alert
+    condition: str
+    value: str
+    """The measured value with its unit. Empty without a check."""
+    host: str
+    """The host of the webhook."""
+
+
+async def alert_rows(caller: Caller) -> list[AlertRow]:
+    """Return the alerts of the project, those that fire first."""
+    return [
+        AlertRow(
+            alert,
+            condition_text(alert),
+            measure_text(alert.measure, alert.value) if alert.checked_at is not None else "",
+            webhook_host(alert.webhook),
+        )
+        for alert in await Alerts(caller.store).list()
+    ]
 
 
 async def _answer(request: Request, caller: Caller, text: str) -> Response:
     if not is_htmx_request(request):
         return redirect_to(request, "/stats", text)
-    return render_page(request, caller, "stats/alerts.html", alerts=await alerts_of(caller))
+    return render_page(request, caller, "stats/alerts.html", alerts=await alert_rows(caller))

@@ -16,7 +16,7 @@ from lockstitch.server.auth import Caller, Reader
 from lockstitch.server.pages.common.render import is_htmx_request, render_page
 from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.pages.stats import charts
-from lockstitch.server.pages.stats.alerts import alerts_of
+from lockstitch.server.pages.stats.alerts import alert_rows
 from lockstitch.server.pages.stats.charts import PRESETS, Range, moments, range_of
 from lockstitch.server.problems import Problem, problem_of
 from lockstitch.store.reports.statistics import RunFilter, UsageTable
@@ -98,7 +98,7 @@ async def stats(
         shown=shown,
         whole=whole,
         compact=charts.compact,
-        alerts=await alerts_of(caller),
+        alerts=await alert_rows(caller),
         **await _strip(look),
     )
 
