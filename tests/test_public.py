@@ -60,6 +60,7 @@ NAMES = [
     "OutcomeUnknown",
     "Plugin",
     "QuestionWait",
+    "RecordedRuns",
     "Refused",
     "ReplayReport",
     "Result",

@@ -169,6 +169,7 @@ TYPES: Final = {
     # These are the same in both APIs. The loop of the store calls the async methods of agents and graders.
     "lockstitch.agents.agent:Agent": "lockstitch.agents.agent:Agent",
     "lockstitch.agents.evals.grader:Grader": "lockstitch.agents.evals.grader:Grader",
+    "lockstitch.agents.evals.recorded_runs:RecordedRuns": "lockstitch.agents.evals.recorded_runs:RecordedRuns",
     "lockstitch.agents.evals.runner:GraderLike": "lockstitch.agents.evals.runner:GraderLike",
     "lockstitch.engine.result:Result": "lockstitch.engine.result:Result",
 }

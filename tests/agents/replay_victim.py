@@ -1,4 +1,4 @@
-"""A process that is killed in a replay: `python -m tests.agents.replay_victim URL`.
+"""A process that is killed in a replay: `python -m tests.agents.replay_victim URL`. With `eval`, in an evaluation.
 
 The model of the replay kills the process in its third step. The record has answered the calls of the first two steps.
 """
@@ -9,6 +9,8 @@ import signal
 import sys
 
 from lockstitch.agents.agent import Agent
+from lockstitch.agents.evals.recorded_runs import RecordedRuns
+from lockstitch.agents.evals.runner import evaluate
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.replays import replay
 from lockstitch.agents.tools.function import tool
@@ -17,6 +19,7 @@ from lockstitch.model import Json
 from lockstitch.store import open_store
 
 SOURCE, REPLAY = "source", "replay"
+SELECTION = RecordedRuns(where=["agent=shop", "tag=vip"])
 
 REPLIES: tuple[str | Json, ...] = (
     {"calls": [{"name": "charge", "input": {"amount": 5}}, {"name": "look", "input": {}}]},
@@ -57,10 +60,13 @@ class Shop:
         return self._replies[request.step - 1]
 
 
-async def main(url: str) -> None:
+async def main(url: str, *, as_eval: bool) -> None:
     async with open_store(url) as store:
-        await replay(SOURCE, Shop(lethal=True).agent(), store=store, key=REPLAY)
+        agent = Shop(lethal=True).agent()
+        if as_eval:
+            await evaluate(agent, SELECTION, store=store, graders="exact", replay=True, concurrency=1)
+        await replay(SOURCE, agent, store=store, key=REPLAY)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(sys.argv[1], as_eval=len(sys.argv) > 2))

@@ -112,6 +112,11 @@ def test_eval_exit_code_reports_incomplete_runs(ask: Call) -> None:
         (["quiz", "--grader", "exact", "--version", "9"], 3, "Version 9 of agent"),
         (["quiz", "--grader", "exact", "--name", ""], 2, "1 to 100"),
         (["quiz"], 2, "--grader"),
+        (["quiz", "--grader", "exact", "--replay"], 2, "case sum has no recorded run"),
+        (["quiz", "--grader", "exact", "--where", "tag=x"], 2, "either a DATASET, or recorded runs"),
+        (["quiz", "--grader", "exact", "--live", "all"], 2, "--live 'all' is unknown"),
+        (["quiz", "--grader", "exact", "--live", "safe"], 2, "Only replays run safe tools"),
+        (["quiz", "--grader", "exact", "--model", "best"], 2, "'best' is not a model"),
     ],
 )
 def test_eval_rejects_invalid_arguments(ask: Call, arguments: list[str], code: int, message: str) -> None:
@@ -127,6 +132,17 @@ def test_unusable_judge_causes_no_run(ask: Call, tmp_path: Path, monkeypatch: py
     assert "ANTHROPIC_API_KEY" in result.err
     assert not (tmp_path / "asked").exists()
     assert not (tmp_path / "store.db").exists()
+
+
+def test_eval_replays_recorded_runs_without_app(ask: Call, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call("run", "quiz", "What is 2 + 2?", "--thread", "sum").code == 0
+    replay = ("eval", "--replay", "--thread", "sum", "--agent", "quiz", "--grader")
+    result = call(*replay, "exact")
+    assert [line.split()[:3] for line in result.lines[1:2]] == [["sum#1", "yes", "1.000"]], result
+    monkeypatch.delenv("LOCKSTITCH_APP")
+    check(call(*replay, "judge"), 2)
+    # The stored model has no code here.
+    check(call(*replay, "exact", "--name", "stored"), 2)
 
 
 def test_killed_eval_continues(ask: Call, url: str, tmp_path: Path) -> None:

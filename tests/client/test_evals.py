@@ -1,6 +1,7 @@
 """`Client.datasets` and `Client.evals`: the same results as with the store."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,14 @@ async def test_server_starts_evaluations_and_continues_them_after_a_restart(stor
         started = await client.evals.start("quiz", "facts", ["contains"], trials=2)
         assert (started["name"], started["trials_total"]) == ("quiz-facts", 4)
         assert await finished(client, started["id"]) == "2 of 4 on version 1"
+        result = await quiz.agent.run("2 + 2?", store=store, thread="asked")
+        replays: dict[str, Any] = {"replay": True, "instructions": "Be brief."}
+        started = await client.evals.start("quiz", None, ["exact"], sources=["asked"], **replays)
+        assert await finished(client, started["id"]) == "1 of 1 on version None"
+        (case,) = (await client.evals.cases(started["id"]))["cases"]
+        assert case["outcomes"][0]["replay"]["source_run_id"] == str(result.run_id)
+        with pytest.raises(Refused, match="either a dataset or recorded runs"):
+            await client.evals.start("quiz", "facts", ["exact"], sources=["asked"])
         with pytest.raises(NotFound):
             await client.evals.start("other", "facts", ["contains"])
         for graders in (["os:getcwd"], ["unknown"]):
@@ -63,7 +72,11 @@ async def test_server_starts_evaluations_and_continues_them_after_a_restart(stor
         graders = [{**grader, "pass_at": 0.5} for grader in changed.record.input["graders"]]
         await store.evals.put(changed.record.changed(input={**changed.record.input, "graders": graders}))
         await client.datasets.remove("facts", ["why"])
+        request = EvalRequest("quiz", None, ["exact"], name="replays", where=["agent=quiz"], limit=1, replay=True)
+        replayed = await prepare_request(quiz.agent, {}, store, request)
+        await quiz.agent.run("Why?", store=store, thread="later")
     async with serving(store, app) as url, Client(url) as client:
         assert await finished(client, str(waiting.record.id)) == "1 of 2 on version 1"
         assert await finished(client, str(changed.record.id)) == "stopped"
-        assert len((await client.evals.list())["evals"]) == 3
+        assert await finished(client, str(replayed.record.id)) == "1 of 1 on version None"
+        assert len((await client.evals.list())["evals"]) == 5

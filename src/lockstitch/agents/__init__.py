@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lockstitch.agents.agent import Agent
     from lockstitch.agents.app import App, Plugin
+    from lockstitch.agents.evals.recorded_runs import RecordedRuns
     from lockstitch.agents.evals.runner import evaluate
     from lockstitch.agents.replays import replay, resume_replay, start_replay
     from lockstitch.agents.stored import StoredAgent
@@ -30,6 +31,7 @@ __all__ = [
     "EventStream",
     "McpServer",
     "Plugin",
+    "RecordedRuns",
     "Result",
     "StoredAgent",
     "Team",
@@ -55,6 +57,7 @@ __all__ = [
 _MODULES = {
     "agents.agent": ("Agent",),
     "agents.app": ("App", "Plugin"),
+    "agents.evals.recorded_runs": ("RecordedRuns",),
     "agents.evals.runner": ("evaluate",),
     "agents.replays": ("replay", "resume_replay", "start_replay"),
     "agents.stored": ("StoredAgent",),

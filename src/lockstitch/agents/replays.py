@@ -6,11 +6,11 @@ from typing import Any
 
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.stored import StoredAgent
-from lockstitch.engine.config import AgentDefinition
+from lockstitch.agents.versions import changed_version
 from lockstitch.engine.events import Listener
 from lockstitch.engine.executor import has_open_waits, retry_until_free
 from lockstitch.errors import KeyTaken, NotFound, Refused, ThreadEnded
-from lockstitch.model import AgentVersion, Json, Run, TeamMember, Thread
+from lockstitch.model import AgentVersion, Json, Run, Thread
 from lockstitch.store import Store
 from lockstitch.store.replays import ReplayReport, plan_of, recorded_source
 from lockstitch.store.threads import ThreadRef
@@ -63,7 +63,14 @@ async def replay(
     if head is None:
         setup = await _setup(source, agent, store, version, {"model": model, "instructions": instructions})
         await setup.ready()
-        head, agent = await setup.start(store, at, live_safe, key), setup.agent
+        agent = setup.agent
+        try:
+            head = await setup.start(store, at, live_safe, key)
+        except KeyTaken:
+            # Another process has just started this replay.
+            head = None if key is None else await _replay_of_key(store, key)
+            if head is None:
+                raise
     return await resume_replay(head, agent, store=store, deps=deps, listener=listener)
 
 
@@ -156,24 +163,7 @@ async def _setup(
         if recorded.agent is None:
             raise Refused(f"{source} has no agent. Pass the agent that answers.")
         agent, version = StoredAgent(recorded.agent), recorded.version if version is None else version
-    project, changes = store.project, {name: value for name, value in values.items() if value is not None}
-    model = changes.get("model")
-    if model is not None and ":" not in model:
-        raise Refused(f"{model!r} is not a model. Use provider:model, for example anthropic:claude-sonnet-5.")
-    if version is None:
-        base = await agent.spec.version(store, project)
-    else:
-        base = await store.agents.version(project, agent.name, version)
-    if changes:
-        definition = AgentDefinition.of(**{**base.definition, **changes})
-        role = "agent" if definition.team is None else "team"
-        members = await store.table(TeamMember).list(project=project, team=agent.name, version=base.version)
-        names = [(item.member, item.member_version or 0) for item in members]
-        # It does not become the current version, which new runs use.
-        base = await store.agents.register(
-            project, agent.name, definition.as_json(), role=role, members=names, current=False
-        )
-    return _Setup(recorded, agent, base)
+    return _Setup(recorded, agent, await changed_version(agent, store, version=version, **values))
 
 
 async def _replay_of_key(store: Store, key: str) -> Thread | None:

@@ -6,10 +6,11 @@ The methods and their results are those of `lockstitch.agents.evals.stored_datas
 from collections.abc import Collection, Sequence
 from types import EllipsisType
 from typing import Any, Final
+from uuid import UUID
 
 from lockstitch.client.connection import Connection, part, without_none
 from lockstitch.errors import NotFound
-from lockstitch.model import Json
+from lockstitch.model import Json, Run, Thread
 
 _PAGE: Final = 1000
 
@@ -251,11 +252,18 @@ class RemoteEvals:
     async def start(
         self,
         agent: str,
-        dataset: str,
+        dataset: str | None,
         graders: Sequence[str],
         *,
         name: str | None = None,
         version: int | None = None,
+        model: str | None = None,
+        instructions: str | None = None,
+        sources: Sequence[Thread | Run | UUID | str] = (),
+        where: Sequence[str] = (),
+        limit: int = 100,
+        replay: bool = False,
+        live_safe: bool = False,
         trials: int = 1,
         concurrency: int = 4,
         judge: str | None = None,
@@ -266,10 +274,17 @@ class RemoteEvals:
 
         Args:
             agent: Name of an agent of the server.
-            dataset: Name or id of a stored dataset, or `name@version`.
+            dataset: Name or id of a stored dataset, or `name@version`. None: recorded runs.
             graders: Names of graders.
             name: Name of the evaluation. None: made from the agent and the dataset.
             version: Stored version of the agent's definition. None: the definition of the code.
+            model: Model of the agent. None: that of the definition.
+            instructions: Instructions of the agent. None: those of the definition.
+            sources: Recorded runs as cases, instead of a dataset: threads (ids or keys) and runs (ids).
+            where: Filters that select recorded runs, see `lockstitch.RecordedRuns`.
+            limit: Maximum number of threads that `where` selects.
+            replay: Replay the recorded run of each case, see `lockstitch.evaluate`.
+            live_safe: In replays, run tools with the effect `safe` if the record does not have their call.
             trials: Number of runs of each case.
             concurrency: Number of cases that run at once.
             judge: Model or agent of the graders `judge` and `rubric`. None: the model of the agent.
@@ -286,6 +301,13 @@ class RemoteEvals:
             graders=[*graders],
             name=name,
             version=version,
+            model=model,
+            instructions=instructions,
+            sources=[str(each.id if isinstance(each, Thread | Run) else each) for each in sources],
+            where=[*where],
+            limit=limit,
+            replay=replay,
+            live="safe" if live_safe else None,
             trials=trials,
             concurrency=concurrency,
             judge=judge,

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from lockstitch.agents import Agent, App, Event, Result
 from lockstitch.agents.evals.grader import Case
+from lockstitch.agents.evals.recorded_runs import RecordedRuns
 from lockstitch.agents.evals.results import Evaluation
 from lockstitch.agents.evals.runner import GraderLike, Progress
 from lockstitch.agents.evals.runner import evaluate as evaluate_async
@@ -525,12 +526,16 @@ def result_for(store: SyncStore, run_id: UUID | str) -> Result:
 
 def evaluate(
     agent: Agent,
-    dataset: str | Path | Dataset | DatasetRef | Sequence[Case],
+    dataset: str | Path | Dataset | DatasetRef | RecordedRuns | Sequence[Case],
     *,
     store: SyncStore,
     graders: GraderLike | Sequence[GraderLike],
     name: str | None = None,
     version: int | None = None,
+    model: str | None = None,
+    instructions: str | None = None,
+    replay: bool = False,
+    live_safe: bool = False,
     trials: int = 1,
     concurrency: int = 4,
     deps: Any = None,
@@ -539,17 +544,24 @@ def evaluate(
 ) -> Evaluation:
     """Run every case of a dataset with an agent or team, and grade the answers.
 
+    With `replay`, the recorded run of each case is run again: calls of tools get the recorded results, and no tool has
+    an effect, see `lockstitch.replay`. A case whose replay stops at a call without a recorded result has the score 0.
+
     A second call with the same name continues an interrupted evaluation if dataset, agent, version, graders and trials
     are the same. After the evaluation has finished, the next call starts the next evaluation of that name.
 
     Args:
         agent: Agent or team.
         dataset: A stored dataset: its name, `name@version`, `dataset:name`, or a `Dataset`. Or the path of a JSONL or
-            CSV file, or the cases.
+            CSV file, or the cases. Or `RecordedRuns`: the cases are recorded runs.
         store: Store of the threads and of the evaluation.
         graders: Graders, their names, or functions.
         name: Name of the evaluation, at most 100 characters. None: made from the agent and the dataset.
         version: Stored version of the agent's definition. None: the definition of the code.
+        model: Model of the agent. None: that of the definition.
+        instructions: Instructions of the agent. None: those of the definition.
+        replay: Replay the recorded run of each case. The cases need one: `RecordedRuns`, or a dataset made from runs.
+        live_safe: In replays, run tools with the effect `safe` if the record does not have their call.
         trials: Number of runs of each case.
         concurrency: Number of cases that run at once.
         deps: Object that tools and instructions receive. None: the `deps` of the agent.
@@ -561,7 +573,7 @@ def evaluate(
 
     Raises:
         Refused: If the dataset, a grader, the name, `trials` or `concurrency` is not valid. No case has run.
-        NotFound: If the store does not have the dataset or `version`.
+        NotFound: If the store does not have the dataset, a recorded run or `version`.
     """
     return store.portal.run(
         lambda: evaluate_async(
@@ -571,6 +583,10 @@ def evaluate(
             graders=graders,
             name=name,
             version=version,
+            model=model,
+            instructions=instructions,
+            replay=replay,
+            live_safe=live_safe,
             trials=trials,
             concurrency=concurrency,
             deps=deps,

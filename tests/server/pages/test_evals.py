@@ -17,6 +17,7 @@ from lockstitch.server.pages.evals import evaluations
 from lockstitch.store import Store
 from lockstitch.store.datasets import create_dataset, create_experiment, put_examples
 from tests.agents.evals.quiz import Quiz
+from tests.agents.replay_victim import Shop
 from tests.server.looking import look
 from tests.server.serving import serving
 from tests.store.test_thread_list import ended
@@ -116,13 +117,38 @@ async def test_evaluations_are_shown_with_trials_and_compared(
     for answer in ("4", "5", "22"):
         quiz.answers |= {"2 + 2?": answer, "Why?": "because" if answer != "4" else "?"}
         await evaluate(quiz.agent, "facts", store=store, graders="contains", name="f", trials=3)
-    async with serving(store, App([quiz.agent])) as url:
+    await Shop().agent().run("Charge 5 twice.", store=store, thread="order")
+    await Datasets(store).add("orders", ["order"])
+    other = Shop({"calls": [{"name": "charge", "input": {"amount": 6}}]}, "Never.")
+    async with serving(store, App([quiz.agent, other.agent()])) as url:
         await page.goto(f"{url}/evals/datasets")
         await page.get_by_role("link", name="facts").click()
         await page.get_by_text("Evaluate", exact=True).click()
         await page.get_by_label("contains").check()
         await page.get_by_role("button", name="Start").click()
         await expect(page.get_by_role("heading", level=1)).to_have_text("quiz-facts#1")
+        # The Evaluate form replays a dataset made of runs, with another prompt.
+        await page.goto(f"{url}/evals/datasets")
+        await page.get_by_role("link", name="orders").click()
+        await page.get_by_text("Evaluate", exact=True).click()
+        await page.get_by_label("Agent").select_option("shop")
+        await page.get_by_label("Prompt").fill("Charge more.")
+        await page.get_by_label("Replay the recorded runs").check()
+        await look(page, "evaluate")
+        await page.get_by_role("button", name="Start").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("shop-orders-replay#1")
+        row = page.get_by_role("row", name="diverged")
+        while not await row.count():
+            await page.reload()
+        await expect(row).to_contain_text('The replay stopped at the call charge({"amount":6})')
+        await expect(page.get_by_text("The runs of 1 trial did not complete, 1 of them diverged")).to_be_visible()
+        await look(page, "eval-replay")
+        await row.get_by_role("link", name="recorded run").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Run 1")
+        await page.go_back()
+        await page.get_by_role("link", name=re.compile("trial 1: diverged")).click()
+        await expect(page.get_by_role("region", name="Comparison")).to_be_visible()
+
         await page.goto(f"{url}/evals?name=f")
         await expect(page.get_by_role("row")).to_have_count(4)
         await look(page, "evals")

@@ -9,10 +9,10 @@ from typing import Any, Final, NoReturn, cast
 
 from lockstitch.agents.evals.grader import Case
 from lockstitch.agents.evals.judges import criteria_of
+from lockstitch.agents.evals.recorded_runs import MAX_ID
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Json, codec
 
-MAX_ID: Final = 100
 _FIELDS: Final = ("id", "input", "expected", "schema", "rubric", "metadata")
 _JSON_FIELDS: Final = ("schema", "rubric", "metadata")
 

@@ -79,6 +79,8 @@ class Case:
     """Line in the file; 0 if the case is not from a file."""
     rubric: Any = None
     """Criteria for the grader `rubric`: texts, or objects with `criterion`, `name` and `weight`."""
+    source_run_id: UUID | None = None
+    """Id of the recorded run that the case was made of. None: a person or a program wrote the case."""
 
 
 @dataclass(frozen=True, slots=True)

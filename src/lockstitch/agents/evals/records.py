@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from lockstitch.agents.evals.grader import Case, Grader
+from lockstitch.agents.evals.recorded_runs import RecordedRuns
 from lockstitch.agents.evals.results import CaseOutcome, Evaluation, Totals
 from lockstitch.errors import Conflict
 from lockstitch.model import Eval, Json, codec, foreign_id, text_of
@@ -22,6 +23,10 @@ _TEXT: Final = 8_000
 """Maximum characters of the input that are stored with an outcome. The thread has all of it."""
 
 
+_ABOUT: Final = ("number", "request", "selection", "runs")
+"""Fields of an evaluation that do not decide whether another one has the same input."""
+
+
 class EvaluationStore:
     """The evaluations of one name in the project of a store."""
 
@@ -29,12 +34,11 @@ class EvaluationStore:
         self._store = store
         self.name = name
 
-    async def begin(
-        self, wanted: Json, agent: str, dataset_id: UUID | None = None, request: Json | None = None
-    ) -> Eval:
+    async def begin(self, wanted: Json, agent: str, dataset_id: UUID | None = None, about: Json | None = None) -> Eval:
         """Return the last evaluation with the same input if it was interrupted, else a new one.
 
-        `request` is stored with a new evaluation, so that a server can continue it.
+        `about` is stored with a new evaluation, so that it can be continued: the `request` of a server, and the
+        `selection` of recorded runs with its `runs`.
         """
         while True:
             evals = sorted(await self._all(), key=lambda record: int(record.input["number"]))
@@ -49,7 +53,7 @@ class EvaluationStore:
                 name=self.name,
                 type=TYPE,
                 agent=agent,
-                input={"number": number, **wanted, **({"request": request} if request else {})},
+                input={"number": number, **wanted, **(about or {})},
                 result={"status": "running"},
                 dataset_id=dataset_id,
                 created_at=now,
@@ -61,6 +65,13 @@ class EvaluationStore:
                 # Another process has just created this number. It is the same evaluation, or ours is the next.
                 continue
             return result
+
+    async def interrupted(self, selection: RecordedRuns) -> Eval | None:
+        """Return the last evaluation if it was interrupted and has this selection of recorded runs."""
+        evals = sorted(await self._all(), key=lambda record: int(record.input["number"]))
+        if not evals or evals[-1].result.get("status") == "completed":
+            return None
+        return evals[-1] if evals[-1].input.get("selection") == selection.as_json() else None
 
     async def put_outcome(
         self, evaluation: Eval, case: Case, outcome: CaseOutcome, position: int, details: Json
@@ -163,6 +174,7 @@ def evaluation_of(record: Eval, outcomes: Sequence[CaseOutcome] = ()) -> Evaluat
         dataset_version=record.input.get("dataset_version"),
         status=str(record.result.get("status")),
         created_at=record.created_at,
+        replay="replay" in record.input,
     )
 
 
@@ -173,7 +185,7 @@ def described(graders: Sequence[Grader]) -> list[Json]:
 
 def is_same(evaluation: Eval, wanted: Json, agent: str) -> bool:
     """True if an evaluation has this input: the same cases, agent, version, graders and trials."""
-    known = {key: value for key, value in evaluation.input.items() if key not in ("number", "request")}
+    known = {key: value for key, value in evaluation.input.items() if key not in _ABOUT}
     return evaluation.agent == agent and codec.digest(_sorted(known)) == codec.digest(_sorted(wanted))
 
 

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.evals.grader import Grader
 from lockstitch.agents.evals.graders import grader
+from lockstitch.agents.evals.recorded_runs import RecordedRuns
 from lockstitch.agents.evals.records import TYPE
-from lockstitch.agents.evals.runner import PreparedEvaluation, prepare
+from lockstitch.agents.evals.runner import PreparedEvaluation, Variant, prepare, selected
 from lockstitch.agents.evals.stored_cases import PREFIX, load_source
 from lockstitch.errors import Refused
 from lockstitch.model import Eval, Json
@@ -17,11 +18,11 @@ _JUDGES = ("judge", "rubric")
 
 
 class EvalRequest(NamedTuple):
-    """An evaluation of a stored dataset with an agent of an app."""
+    """An evaluation of a stored dataset, or of recorded runs, with an agent of an app."""
 
     agent: str
-    dataset: str
-    """Name or id of a stored dataset, or `name@version`."""
+    dataset: str | None
+    """Name or id of a stored dataset, or `name@version`. None: `sources` or `where` selects recorded runs."""
     graders: Sequence[str]
     """Names of graders."""
     name: str | None = None
@@ -34,6 +35,20 @@ class EvalRequest(NamedTuple):
     """Criteria for the grader `judge`."""
     pass_at: float | None = None
     """Minimum score of these graders for a pass."""
+    sources: Sequence[str] = ()
+    """Threads and runs, see `RecordedRuns`."""
+    where: Sequence[str] = ()
+    """Filters of threads, see `RecordedRuns`."""
+    limit: int = 100
+    """Maximum number of threads that `where` selects."""
+    model: str | None = None
+    """Model of the agent. None: that of its definition."""
+    instructions: str | None = None
+    """Instructions of the agent. None: those of its definition."""
+    replay: bool = False
+    """True if each case is a replay of its recorded run."""
+    live_safe: bool = False
+    """True if replays run `safe` tools for calls that the record does not have."""
 
 
 async def prepare_request(
@@ -47,13 +62,20 @@ async def prepare_request(
         NotFound: If the project does not have the dataset.
         Refused: If a value is not valid.
     """
+    if (request.dataset is None) != bool(request.sources or request.where):
+        raise Refused("An evaluation needs either a dataset or recorded runs.")
+    if request.dataset is None:
+        selection = RecordedRuns(request.sources, request.where, request.limit)
+        source = await selected(store, agent, selection, request.name)
+    else:
+        source = await load_source(store, f"{PREFIX}{request.dataset}")
     return await prepare(
         agent,
-        await load_source(store, f"{PREFIX}{request.dataset}"),
+        source,
         store=store,
         graders=[_grader(name, agents, agent.model, request) for name in request.graders],
         name=request.name,
-        version=request.version,
+        variant=Variant(request.version, request.model, request.instructions, request.replay, request.live_safe),
         trials=request.trials,
         request=request._asdict(),
         continues=continues,
@@ -81,8 +103,12 @@ async def unfinished(store: Store) -> list[Eval]:
 
 
 def request_of(record: Eval) -> EvalRequest:
-    """Return the request of an evaluation, with the versions of the dataset and of the agent that it has."""
+    """Return the request of an evaluation, with its runs and its versions of the dataset and of the agent."""
     values: Json = {**record.input["request"], "name": record.name, "version": record.input["version"]}
     if record.dataset_id is not None:
         values["dataset"] = f"{record.dataset_id}@{record.input['dataset_version']}"
+    if runs := record.input.get("runs"):
+        values |= {"sources": runs, "where": ()}
+    # The version has the model and the instructions.
+    values |= {"model": None, "instructions": None}
     return EvalRequest(**values)

@@ -34,6 +34,13 @@ class CaseOutcome:
     grades: Sequence[Json]
     trial: int = 1
     """Number of the trial, from 1."""
+    replay: Json | None = None
+    """The replay of a recorded run: `source_run_id`, `same`, `same_calls` and `diverged`. None: a new conversation."""
+
+    @property
+    def diverged(self) -> Json | None:
+        """The call at which the replay stopped, because the record has no result for it."""
+        return None if self.replay is None else self.replay["diverged"]
 
     @property
     def completed(self) -> bool:
@@ -53,6 +60,7 @@ class CaseOutcome:
             "grading_cost": self.grading_cost,
             "latency_ms": self.latency_ms,
             "grades": list(self.grades),
+            "replay": self.replay,
         }
 
     @classmethod
@@ -129,6 +137,8 @@ class Totals(NamedTuple):
     """Number of trials that passed."""
     incomplete: int
     """Number of trials whose run did not complete."""
+    diverged: int
+    """Number of trials whose replay stopped at a call without a recorded result. They did not complete."""
     score: float
     """Mean of the scores of the cases."""
     score_interval: Interval | None
@@ -158,6 +168,7 @@ class Totals(NamedTuple):
             trials=len(outcomes),
             passed=passed,
             incomplete=sum(not outcome.completed for outcome in outcomes),
+            diverged=sum(outcome.diverged is not None for outcome in outcomes),
             score=math.fsum(case.score for case in cases) / len(cases) if cases else 0.0,
             score_interval=mean_interval(scores),
             pass_rate=passed / len(outcomes) if outcomes else 0.0,
@@ -198,6 +209,8 @@ class Evaluation(NamedTuple):
     status: str = "completed"
     """`running` until all trials are done, then `completed`."""
     created_at: datetime | None = None
+    replay: bool = False
+    """True if each case is a replay of a recorded run."""
 
     @property
     def title(self) -> str:
@@ -241,6 +254,7 @@ class Evaluation(NamedTuple):
             "dataset_id": None if self.dataset_id is None else str(self.dataset_id),
             "dataset_version": self.dataset_version,
             "trials_per_case": self.trials,
+            "replay": self.replay,
             "status": self.status,
             "created_at": None if self.created_at is None else format_time(self.created_at),
         }

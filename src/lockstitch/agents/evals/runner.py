@@ -1,7 +1,7 @@
 """`evaluate`: run every case of a dataset in its own thread, grade the answers, and store the outcomes.
 
-A case is an ordinary run, so `evaluate` continues after a kill. Stored cases do not run again. An interrupted run
-resumes in its thread. A case with an answer is only graded.
+A case is an ordinary run, or a replay of the recorded run that it was made of. So `evaluate` continues after a kill.
+Stored cases do not run again. An interrupted run resumes in its thread. A case with an answer is only graded.
 """
 
 import asyncio
@@ -10,17 +10,20 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
+from uuid import UUID
 
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.evals import dataset as datasets
 from lockstitch.agents.evals.functions import FunctionGrader, load_function
 from lockstitch.agents.evals.grader import Case, GradedAnswer, Grader, ask, cost_of
 from lockstitch.agents.evals.graders import grader as grader_named
+from lockstitch.agents.evals.recorded_runs import TITLE, RecordedRuns, Replayed, replayed
 from lockstitch.agents.evals.records import EvaluationStore, described, evaluation_of, is_same, outcomes_of, trials_of
 from lockstitch.agents.evals.results import CaseOutcome, Evaluation
 from lockstitch.agents.evals.stored_cases import CaseSource, load_source
+from lockstitch.agents.versions import changed_version
 from lockstitch.engine.result import Result
-from lockstitch.errors import Refused
+from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Dataset, Eval, Json, codec
 from lockstitch.model.codec import storable_text
 from lockstitch.store import Store
@@ -37,14 +40,36 @@ GraderLike = str | Grader | Callable[..., Any]
 """A grader, the name of one, or a function. See `FunctionGrader` for functions."""
 
 
+class Variant(NamedTuple):
+    """The agent of an evaluation as a change of the agent in the code, and how its cases get their answers."""
+
+    version: int | None = None
+    """Stored version of the agent's definition. None: the definition of the code."""
+    model: str | None = None
+    """Model. None: that of the definition."""
+    instructions: str | None = None
+    """Instructions. None: those of the definition."""
+    replay: bool = False
+    """True if each case is a replay of its recorded run. False: a new conversation."""
+    live_safe: bool = False
+    """True if replays run tools with the effect `safe` for calls that the record does not have."""
+
+
+_OF_CODE: Final = Variant()
+
+
 async def evaluate(
     agent: Agent,
-    dataset: str | Path | Dataset | DatasetRef | Sequence[Case],
+    dataset: str | Path | Dataset | DatasetRef | RecordedRuns | Sequence[Case],
     *,
     store: Store,
     graders: GraderLike | Sequence[GraderLike],
     name: str | None = None,
     version: int | None = None,
+    model: str | None = None,
+    instructions: str | None = None,
+    replay: bool = False,
+    live_safe: bool = False,
     trials: int = 1,
     concurrency: int = 4,
     deps: Any = None,
@@ -53,17 +78,24 @@ async def evaluate(
 ) -> Evaluation:
     """Run every case of a dataset with an agent or team, and grade the answers.
 
+    With `replay`, the recorded run of each case is run again: calls of tools get the recorded results, and no tool has
+    an effect, see `lockstitch.replay`. A case whose replay stops at a call without a recorded result has the score 0.
+
     A second call with the same name continues an interrupted evaluation if dataset, agent, version, graders and trials
     are the same. After the evaluation has finished, the next call starts the next evaluation of that name.
 
     Args:
         agent: Agent or team.
         dataset: A stored dataset: its name, `name@version`, `dataset:name`, or a `Dataset`. Or the path of a JSONL or
-            CSV file, or the cases.
+            CSV file, or the cases. Or `RecordedRuns`: the cases are recorded runs.
         store: Store of the threads and of the evaluation.
         graders: Graders, their names, or functions.
         name: Name of the evaluation, at most 100 characters. None: made from the agent and the dataset.
         version: Stored version of the agent's definition. None: the definition of the code.
+        model: Model of the agent. None: that of the definition.
+        instructions: Instructions of the agent. None: those of the definition.
+        replay: Replay the recorded run of each case. The cases need one: `RecordedRuns`, or a dataset made from runs.
+        live_safe: In replays, run tools with the effect `safe` if the record does not have their call.
         trials: Number of runs of each case.
         concurrency: Number of cases that run at once.
         deps: Object that tools and instructions receive. None: the `deps` of the agent.
@@ -75,19 +107,38 @@ async def evaluate(
 
     Raises:
         Refused: If the dataset, a grader, the name, `trials` or `concurrency` is not valid. No case has run.
-        NotFound: If the store does not have the dataset or `version`.
+        NotFound: If the store does not have the dataset, a recorded run or `version`.
     """
     if concurrency < 1:
         raise Refused(f"concurrency must be 1 or more, not {concurrency}.")
-    source = (
-        await load_source(store, dataset)
-        if isinstance(dataset, str | Path | Dataset | DatasetRef)
-        else CaseSource(dataset_name, list(dataset))
-    )
+    if isinstance(dataset, RecordedRuns):
+        source = await selected(store, agent, dataset, name)
+    elif isinstance(dataset, str | Path | Dataset | DatasetRef):
+        source = await load_source(store, dataset)
+    else:
+        source = CaseSource(dataset_name, list(dataset))
+    variant = Variant(version, model, instructions, replay, live_safe)
     prepared = await prepare(
-        agent, source, store=store, graders=graders, name=name, version=version, trials=trials, deps=deps
+        agent, source, store=store, graders=graders, name=name, variant=variant, trials=trials, deps=deps
     )
     return await prepared.run(concurrency=concurrency, progress=progress)
+
+
+async def selected(store: Store, agent: Agent, selection: RecordedRuns, name: str | None = None) -> CaseSource:
+    """Return the cases of a selection of recorded runs.
+
+    If the last evaluation of this name and selection was interrupted, they are its cases. Filters may match other
+    threads since then.
+
+    Args:
+        store: Store of the record.
+        agent: Agent of the evaluation.
+        selection: The selection.
+        name: Name of the evaluation. None: the default.
+    """
+    last = await EvaluationStore(store, name or _default_name(agent, TITLE, replay=False)).interrupted(selection)
+    source = await load_source(store, selection if last is None else RecordedRuns(last.input["runs"]))
+    return source._replace(selection=selection)
 
 
 def resolved_graders(graders: GraderLike | Sequence[GraderLike]) -> list[Grader]:
@@ -110,7 +161,7 @@ async def prepare(
     store: Store,
     graders: GraderLike | Sequence[GraderLike],
     name: str | None = None,
-    version: int | None = None,
+    variant: Variant = _OF_CODE,
     trials: int = 1,
     deps: Any = None,
     request: Json | None = None,
@@ -123,25 +174,50 @@ async def prepare(
     """
     title, cases = source.title, source.cases
     resolved = resolved_graders(graders)
-    name = check_name(name or f"{agent.name}-{title if source.dataset_id else Path(title).stem}"[:MAX_NAME])
+    replay = variant.replay and source.selection is None
+    name = check_name(name or _default_name(agent, title if source.dataset_id else Path(title).stem, replay=replay))
     if not 1 <= trials <= MAX_TRIALS:
         raise Refused(f"trials must be 1 to {MAX_TRIALS}, not {trials}.")
-    _check(title, cases, resolved)
-    acting = agent if version is None else await agent.at_version(store, version)
+    _check(title, cases, resolved, variant)
+    acting, number = await _acting(agent, store, variant)
     wanted: Json = {
         "dataset": title,
         "digest": datasets.digest(cases),
         "cases": len(cases),
-        "version": version or await agent.version(store),
+        "version": number,
         "graders": described(resolved),
     }
+    if variant.replay:
+        runs = codec.digest([str(case.source_run_id) for case in cases])
+        wanted["replay"] = {"runs": runs, "live_safe": variant.live_safe}
     wanted |= {"dataset_version": source.version} if source.dataset_id else {}
     wanted |= {"trials": trials} if trials > 1 else {}
     results_store = EvaluationStore(store, name)
     if continues is not None and not is_same(continues, wanted, agent.name):
         raise Refused(f"Evaluation {name} cannot continue: its agent, a grader or the dataset has changed.")
-    record = continues or await results_store.begin(wanted, agent.name, source.dataset_id, request)
+    about: Json = {"request": request} if request else {}
+    if source.selection is not None:
+        about |= {"selection": source.selection.as_json(), "runs": [str(case.source_run_id) for case in cases]}
+    record = continues or await results_store.begin(wanted, agent.name, source.dataset_id, about)
     return PreparedEvaluation(EvaluationWork(acting, resolved, store, results_store, record, deps), cases, trials)
+
+
+def _default_name(agent: Agent, title: str, *, replay: bool) -> str:
+    end = "-replay" if replay else ""
+    return f"{agent.name}-{title.replace(' ', '-')}"[: MAX_NAME - len(end)] + end
+
+
+async def _acting(agent: Agent, store: Store, variant: Variant) -> tuple[Agent, int]:
+    """Return the agent that answers, and the number of its version."""
+    version, model, instructions = variant[:3]
+    if model is None and instructions is None:
+        if version is None:
+            return agent, await agent.version(store)
+        return await agent.at_version(store, version), version
+    changed = await changed_version(agent, store, version=version, model=model, instructions=instructions)
+    # A missing key or package is an error before a case runs.
+    agent.spec.provider(changed.definition["model"])
+    return await agent.at_version(store, changed.version), changed.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +315,13 @@ class EvaluationWork:
         case = trial.case
         key = self._key(trial)
         details: Json = {"version": self.record.input["version"]}
+        replay: Json | None = None
         try:
-            result = await self._run(trial, key)
-        except Refused as exc:
+            if case.source_run_id is not None and "replay" in self.record.input:
+                result, replay = await self._replay(case.source_run_id, key)
+            else:
+                result = await self._run(trial, key)
+        except (Refused, NotFound) as exc:
             nothing: dict[str, Any] = dict.fromkeys(("thread_id", "run_id", "cost", "grading_cost", "latency_ms"))
             outcome = CaseOutcome(
                 case=case.id, score=0.0, passed=False, reason=str(exc), status="refused", grades=(), **nothing
@@ -250,7 +330,7 @@ class EvaluationWork:
             outcome = await self._graded(trial, result)
             run = await self.store.run(result.run_id)
             details |= {"model": run.model, "provider": run.provider}
-        outcome = replace(outcome, trial=trial.number)
+        outcome = replace(outcome, trial=trial.number, replay=replay)
         await self.results_store.put_outcome(self.record, case, outcome, trial.position, details)
         return outcome
 
@@ -266,6 +346,12 @@ class EvaluationWork:
             # Each case has its own user, so that memories of one case do not help another.
             call["user_id"] = key
         return await ask(self.agent, case.input, store=self.store, thread=key, **call)
+
+    async def _replay(self, source: UUID, key: str) -> Replayed:
+        version, live_safe = self.record.input["version"], self.record.input["replay"]["live_safe"]
+        return await replayed(
+            source, self.agent, version, store=self.store, key=key, live_safe=live_safe, deps=self.deps
+        )
 
     async def _graded(self, trial: Trial, result: Result) -> CaseOutcome:
         case = trial.case
@@ -308,13 +394,17 @@ class EvaluationWork:
 
 
 def _unfinished(result: Result) -> str:
+    if result.stop_reason == "diverged":
+        return str(result.error)
     if result.status == "waiting":
         waits = ", ".join(wait.kind for wait in result.waits) or "a reply"
         return f"the run waits for {waits}, and an eval cannot reply"
     return f"the run {result.status}: {result.error}" if result.error else f"the run was {result.status}"
 
 
-def _check(title: str, cases: Sequence[Case], graders: Sequence[Grader]) -> None:
+def _check(title: str, cases: Sequence[Case], graders: Sequence[Grader], variant: Variant) -> None:
+    if variant.live_safe and not variant.replay:
+        raise Refused("Only replays run safe tools for calls that the record does not have.")
     if not graders:
         raise Refused("An eval needs at least one grader.")
     names = [grader.name for grader in graders]
@@ -327,6 +417,8 @@ def _check(title: str, cases: Sequence[Case], graders: Sequence[Grader]) -> None
         if case.id in seen:
             raise Refused(f"{title}: two cases have the id {case.id!r}.")
         seen.add(case.id)
+        if variant.replay and case.source_run_id is None:
+            raise Refused(f"{title}: case {case.id} has no recorded run. `lockstitch dataset add` makes cases of runs.")
         for grader in graders:
             problem = grader.check(case)
             if problem is not None:

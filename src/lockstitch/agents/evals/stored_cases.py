@@ -8,6 +8,7 @@ from uuid import UUID
 
 from lockstitch.agents.evals import dataset as datasets
 from lockstitch.agents.evals.grader import Case
+from lockstitch.agents.evals.recorded_runs import TITLE, RecordedRun, RecordedRuns
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Dataset, Example, Json, codec, new_id
 from lockstitch.store import Store
@@ -29,10 +30,12 @@ class CaseSource(NamedTuple):
     """Id of the stored dataset; None for a file or a list."""
     version: int | None = None
     """Version of the stored dataset."""
+    selection: RecordedRuns | None = None
+    """The selection of recorded runs, if the cases were made of one."""
 
 
-async def load_source(store: Store, dataset: "str | Path | Dataset | DatasetRef") -> CaseSource:
-    """Return the cases of a file or of a stored dataset.
+async def load_source(store: Store, dataset: "str | Path | Dataset | DatasetRef | RecordedRuns") -> CaseSource:
+    """Return the cases of a file, of a stored dataset, or of recorded runs.
 
     `dataset:NAME`, `dataset:NAME@VERSION`, a `Dataset` and a `DatasetRef` are stored datasets. A `Path`, and a text
     that ends in `.jsonl` or `.csv` or names an existing file, is a file. Another text is the name of a stored dataset.
@@ -41,6 +44,8 @@ async def load_source(store: Store, dataset: "str | Path | Dataset | DatasetRef"
         NotFound: If the file, the dataset or the version does not exist.
         Refused: If a case is not valid, or there are none.
     """
+    if isinstance(dataset, RecordedRuns):
+        return CaseSource(TITLE, [case_of_run(each) for each in await dataset.read(store)], selection=dataset)
     if isinstance(dataset, Path) or (isinstance(dataset, str) and is_file(dataset)):
         return CaseSource(Path(dataset).name, datasets.load(dataset))
     if isinstance(dataset, DatasetRef):
@@ -83,17 +88,27 @@ def case_of(example: Example, rubric: Any = None) -> Case:
     the member `output` of the outputs, or their only member, or all of them.
     """
     outputs: Json = example.outputs or {}
-    answer = {key: value for key, value in outputs.items() if key not in _PROPERTIES}
-    expected: Any = answer.get("output", next(iter(answer.values())) if len(answer) == 1 else answer or None)
     own = outputs.get("rubric")
     return Case(
         id=example.name or str(example.id),
         input=_input(example.inputs),
-        expected=expected,
+        expected=_expected(outputs),
         schema=outputs.get("schema"),
         metadata=example.metadata,
         rubric=rubric if own is None else own,
+        source_run_id=example.source_run_id,
     )
+
+
+def case_of_run(recorded: RecordedRun) -> Case:
+    """Return the case of a recorded run."""
+    expected = _expected(recorded.outputs or {})
+    return Case(id=recorded.name, input=_input(recorded.inputs), expected=expected, source_run_id=recorded.run.id)
+
+
+def _expected(outputs: Json) -> Any:
+    answer = {key: value for key, value in outputs.items() if key not in _PROPERTIES}
+    return answer.get("output", next(iter(answer.values())) if len(answer) == 1 else answer or None)
 
 
 def _input(inputs: Json) -> str | list[Json]:

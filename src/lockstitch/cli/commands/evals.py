@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from lockstitch.cli.agent_choice import app_or_stored
 from lockstitch.cli.exit_codes import ExitCode
 from lockstitch.cli.options import examples
+from lockstitch.cli.references import find_run, find_thread
 from lockstitch.cli.render.progress import CaseProgress, show
 from lockstitch.cli.runs import Interrupted, open_for_app, terminable
 from lockstitch.cli.session import session_of
 from lockstitch.errors import NotFound, Refused
+from lockstitch.sync import SyncStore
 
 if TYPE_CHECKING:
     from lockstitch.agents import Agent, App
     from lockstitch.agents.evals.grader import Grader
+    from lockstitch.agents.evals.recorded_runs import RecordedRuns
     from lockstitch.agents.evals.results import CaseOutcome, Evaluation
     from lockstitch.store.portal import PortalTask
 
@@ -32,20 +36,49 @@ _JUDGES: Final = ("judge", "rubric")
         "lockstitch eval questions.jsonl --agent helper --grader contains --app shop:app",
         "lockstitch eval cases.csv --agent helper --version 2 --grader exact --at-least 0.9",
         "lockstitch eval questions@3 --agent helper --grader rubric --judge anthropic:claude-sonnet-5 --trials 5",
+        "lockstitch eval regressions --replay --agent helper --model openai:gpt-5 --grader contains --app shop:app",
+        "lockstitch eval --replay --where tag=vip --where since=7d --agent helper --grader exact --app shop:app",
     ),
 )
 def eval_(
     context: typer.Context,
-    dataset: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATASET", help="A stored dataset, as NAME or NAME@VERSION, or a file.", show_default=False
-        ),
-    ],
     agent: Annotated[str, typer.Option(metavar="NAME", help="The agent or team to evaluate.", show_default=False)],
     grader: Annotated[
         list[str], typer.Option(metavar="|".join(GRADERS), help="The grader. Can be repeated.", show_default=False)
     ],
+    dataset: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DATASET", help="A stored dataset, as NAME or NAME@VERSION, or a file.", show_default=False
+        ),
+    ] = None,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Replay the recorded runs of the cases. No tool has an effect.")
+    ] = False,
+    thread: Annotated[
+        list[str] | None,
+        typer.Option(metavar="THREAD", help="Instead of DATASET: the last finished run of a thread. Can be repeated."),
+    ] = None,
+    run: Annotated[
+        list[str] | None, typer.Option(metavar="RUN", help="Instead of DATASET: a run. Can be repeated.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=VALUE",
+            help="Instead of DATASET: the latest threads that match, such as tag=vip. Can be repeated.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Maximum number of threads of --where.")
+    ] = 100,
+    live: Annotated[
+        str | None, typer.Option(metavar="safe", help="In replays, run safe tools for calls that are not recorded.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Another model. Default: the model of the agent.")
+    ] = None,
+    instructions: Annotated[str | None, typer.Option(metavar="TEXT", help="Other instructions.")] = None,
     version: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="A stored version of the agent. Default: the code.")
     ] = None,
@@ -75,28 +108,39 @@ def eval_(
     Every trial of a case is a run in its own thread. If an evaluation was interrupted or killed, the same command
     continues it. A finished evaluation is compared with the next one. Exit code 6: some runs did not complete. Exit
     code 1: none did.
+
+    With --replay, each case is a replay of its recorded run. A replay stops at a call that the record does not have.
+    Then the case is marked as diverged.
     """
     from lockstitch.agents.evals.dataset import read_file
     from lockstitch.agents.evals.runner import check_name, evaluate
     from lockstitch.agents.evals.stored_cases import is_file
 
     session = session_of(context)
-    code = session.app()
+    recorded = {"thread": thread or [], "run": run or [], "where": where or []}
+    if (dataset is None) != any(recorded.values()):
+        raise Refused("Name either a DATASET, or recorded runs with --thread, --run or --where.")
+    if live not in (None, "safe"):
+        raise Refused(f"--live {live!r} is unknown. Use --live safe.")
+    # The record answers the calls of a replay, so the stored definition of the agent is enough.
+    code = app_or_stored(session) if replay else session.app()
     chosen = code.agent(agent)
     if name is not None:
         check_name(name)
-    if is_file(dataset):
+    if dataset is not None and is_file(dataset):
         # A missing file is an error before a store is created.
         read_file(dataset)
     graders = _graders(grader, code, chosen, schema, {"judge": judge, "criteria": criteria, "pass_at": pass_at})
     options: dict[str, Any] = {"name": name, "version": version, "trials": trials, "concurrency": concurrency}
-    with open_for_app(session, code, create=True) as store, terminable(), CaseProgress() as progress:
+    options |= {"model": model, "instructions": instructions, "replay": replay, "live_safe": live is not None}
+    with open_for_app(session, code, create=dataset is not None) as store, terminable(), CaseProgress() as progress:
+        cases = dataset if dataset is not None else _recorded(store, **recorded, limit=limit)
 
         async def work(listener: Any) -> "Evaluation":
             try:
                 return await evaluate(
                     chosen,
-                    dataset,
+                    cases,
                     store=store.async_store,
                     graders=graders,
                     progress=lambda outcome, done, total: listener((outcome, done, total)),
@@ -121,6 +165,13 @@ def eval_(
     else:
         show(session.out, evaluation, at_least, everything=all_)
     _exit(evaluation, at_least)
+
+
+def _recorded(store: SyncStore, *, thread: list[str], run: list[str], where: list[str], limit: int) -> "RecordedRuns":
+    from lockstitch.agents.evals.recorded_runs import RecordedRuns
+
+    sources = [find_thread(store, text).id for text in thread] + [find_run(store, text).id for text in run]
+    return RecordedRuns(sources, where, limit)
 
 
 def _exit(evaluation: "Evaluation", at_least: float | None) -> None:
@@ -151,7 +202,7 @@ def _graders(
             continue
         parameters: dict[str, Any] = {}
         if name in _JUDGES:
-            judge = values.get("judge") or agent.model
+            judge = values.get("judge") or _model_of(agent, name)
             if isinstance(judge, str) and judge not in code.agents and ":" not in judge:
                 known = ", ".join(sorted(code.agents))
                 raise Refused(f"--judge {judge!r} is not a model (anthropic:…) and not an agent. Agents: {known}.")
@@ -162,6 +213,14 @@ def _graders(
             parameters = {"schema": _schema(schema)}
         graders.append(grader(name, **parameters))
     return graders
+
+
+def _model_of(agent: "Agent", grader: str) -> Any:
+    from lockstitch.agents.stored import StoredAgent
+
+    if isinstance(agent, StoredAgent):
+        raise Refused(f"--grader {grader} needs --judge if the agent has a stored definition.")
+    return agent.model
 
 
 def _schema(path: str) -> Any:

@@ -9,6 +9,7 @@ from rich.text import Text
 from lockstitch.cli.actions import actions_of
 from lockstitch.cli.options import Limit, examples
 from lockstitch.cli.render.output import TableColumn, cost, duration, one_line, plural, time
+from lockstitch.cli.render.progress import diverged
 from lockstitch.cli.session import session_of
 from lockstitch.model import Json, parse_time
 
@@ -112,6 +113,9 @@ def _row(row: Json) -> list[str | Text]:
 
 def _case(case: Json) -> list[str | Text]:
     passed = Text(f"{case['passed']}/{case['trials']}", style="green" if case["passed"] == case["trials"] else "red")
+    replays: list[Json] = [outcome["replay"] for outcome in case["outcomes"] if outcome["replay"] is not None]
+    stopped = sum(replay["diverged"] is not None for replay in replays)
+    passed.append(f", {stopped} diverged" if stopped else "", style="yellow")
     reason = next((outcome["reason"] for outcome in case["outcomes"] if outcome["reason"]), "")
     numbers = [_score(case["score"]), _interval(case["score_interval"])]
     return [
@@ -146,7 +150,10 @@ def _print_totals(context: typer.Context, value: Json) -> None:
     if value["score"] is not None:
         out.line(_summary(value))
     if value["incomplete"]:
-        out.line(f"The runs of {plural(value['incomplete'], 'trial')} did not complete.", style="red")
+        out.line(
+            f"The runs of {plural(value['incomplete'], 'trial')} did not complete{diverged(value['diverged'])}.",
+            style="red",
+        )
 
 
 def _summary(row: Json) -> str:

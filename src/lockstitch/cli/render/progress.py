@@ -47,6 +47,8 @@ def show(out: Output, evaluation: "Evaluation", at_least: float | None, *, every
 
 def _row(case_outcome: "CaseOutcome", changed: str) -> list[str | Text]:
     word, style = ("yes", "green") if case_outcome.passed else ("no", "red")
+    if case_outcome.diverged is not None:
+        word, style = "diverged", "yellow"
     mark = Text(f"{word}, {changed}" if changed else word, style=style)
     case = one_line(case_outcome.case)
     return [
@@ -77,9 +79,16 @@ def _sum_up(out: Output, evaluation: "Evaluation") -> None:
         text += f" and {cost(totals.grading_cost)} for grading"
     out.line(f"{text}.")
     if totals.incomplete:
-        out.line(f"The runs of {plural(totals.incomplete, noun)} did not complete.", style="red")
+        out.line(
+            f"The runs of {plural(totals.incomplete, noun)} did not complete{diverged(totals.diverged)}.", style="red"
+        )
     if evaluation.resumed_cases:
         out.line(f"{plural(evaluation.resumed_cases, 'case')} finished before the interruption.", style="dim")
+
+
+def diverged(number: int | None) -> str:
+    """Return the number of diverged trials, for the end of a sentence."""
+    return f", {number:,} of them diverged from the record" if number else ""
 
 
 def _compare(out: Output, evaluation: "Evaluation", fixed: list[str], broken: list[str]) -> None:

@@ -199,6 +199,9 @@ class Eval(ResponseModel):
     cost: float | None
     grading_cost: float | None
     latency_ms: int | None
+    replay: bool
+    incomplete: int | None
+    diverged: int | None
 
 
 class EvalCase(ResponseModel):

@@ -16,7 +16,7 @@ from lockstitch.store.datasets.catalog import (
     get_dataset,
 )
 from lockstitch.store.datasets.experiments import create_experiment, experiment_id, get_experiment
-from lockstitch.store.datasets.sources import AddedCases, add_to_dataset, content_of
+from lockstitch.store.datasets.sources import AddedCases, add_to_dataset, content_of, finished_run
 from lockstitch.store.datasets.versions import (
     change_examples,
     delete_examples,
@@ -45,6 +45,7 @@ __all__ = [
     "examples_of",
     "experiment_id",
     "find_dataset",
+    "finished_run",
     "get_dataset",
     "get_example",
     "get_examples",

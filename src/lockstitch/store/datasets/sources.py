@@ -10,6 +10,7 @@ from lockstitch.errors import NotFound, Refused
 from lockstitch.model import TERMINAL_STATUSES, Dataset, Example, Json, Run, Stitch, Thread, answer_of, foreign_id
 from lockstitch.store.datasets.catalog import DatasetRef, create_dataset, find_dataset
 from lockstitch.store.datasets.versions import change_examples, get_examples
+from lockstitch.store.replays import recorded_source
 from lockstitch.store.store import Store
 
 
@@ -56,7 +57,7 @@ async def add_to_dataset(store: Store, name: str, sources: Iterable[str | UUID],
     runs: dict[UUID, Run] = {}
     skipped: list[tuple[str, str]] = []
     for source in dict.fromkeys(map(str, sources)):
-        run = await _run_of(store, source)
+        run = await finished_run(store, source)
         if run is None:
             skipped.append((source, "the thread has no finished run"))
         else:
@@ -106,17 +107,21 @@ async def _dataset(store: Store, name: str, *, create: bool) -> Dataset:
     return dataset
 
 
-async def _run_of(store: Store, source: str) -> Run | None:
-    """Return a run, or the last finished run of a thread. Raises `NotFound` if there is neither."""
-    try:
-        thread = await store.thread(source)
-    except NotFound:
-        try:
-            return await store.run(source)
-        except NotFound:
-            raise NotFound(f"{source} is neither a thread nor a run of project {store.project}.") from None
+async def finished_run(store: Store, source: str) -> Run | None:
+    """Return a run, or the last finished run of a thread. None: the thread has none.
+
+    Args:
+        store: The store.
+        source: Id or key of a thread, or id of a run.
+
+    Raises:
+        NotFound: If the project has neither a thread nor a run with this name.
+    """
+    recorded = await recorded_source(store, source)
+    if isinstance(recorded, Run):
+        return recorded
     where = (Where("parent_run_id", "is null"), Where("status", "in", sorted(TERMINAL_STATUSES)))
-    runs = await store.find_runs(thread.id, *where, order=("-sequence",), limit=1)
+    runs = await store.find_runs(recorded.id, *where, order=("-sequence",), limit=1)
     return runs[0] if runs else None
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from fastapi import Path, Query
 from pydantic import Field
 
+from lockstitch.agents.evals.recorded_runs import MAX_RUNS
 from lockstitch.agents.evals.requests import EvalRequest
 from lockstitch.agents.evals.stored_evals import MAX_COMPARED, Evals
 from lockstitch.model import Eval
@@ -46,10 +47,22 @@ async def evals(
 
 
 class NewEval(Body):
-    """An evaluation of a stored dataset with an agent of the server."""
+    """An evaluation with an agent of the server: of a stored dataset, or of recorded runs.
+
+    `sources` are threads and runs. `where` has filters such as `tag=vip` for the latest `limit` threads. With `replay`,
+    each case is a replay of its recorded run. With `live: "safe"`, replays run tools with the effect `safe` if the
+    record does not have their call.
+    """
 
     agent: Name
-    dataset: Annotated[TextParam, Field(min_length=1, max_length=300)]
+    dataset: Annotated[TextParam, Field(min_length=1, max_length=300)] | None = None
+    sources: Annotated[list[Name], Field(max_length=MAX_RUNS)] = []
+    where: Annotated[list[Annotated[TextParam, Field(max_length=300)]], Field(max_length=20)] = []
+    limit: Annotated[int, Field(ge=1, le=MAX_RUNS)] = 100
+    replay: bool = False
+    live: Literal["safe"] | None = None
+    model: Name | None = None
+    instructions: TextParam | None = None
     graders: Annotated[list[Name], Field(min_length=1, max_length=20)]
     name: Name | None = None
     version: Annotated[int, Field(ge=1)] | None = None
@@ -63,7 +76,8 @@ class NewEval(Body):
 @router.post("", status_code=202, response_model=responses.Eval)
 async def start(caller: Writer, body: NewEval) -> ExactJSON:
     """Start an evaluation on this server, or continue the same one that was interrupted."""
-    record = await start_eval(caller, EvalRequest(**body.model_dump()))
+    request = EvalRequest(**body.model_dump(exclude={"live"}), live_safe=body.live == "safe")
+    record = await start_eval(caller, request)
     return ExactJSON(await evals_of(caller).get(str(record.id)), 202)
 
 

@@ -74,6 +74,7 @@ async def dataset(
     shown |= {
         "agents": forms.agents_of(caller) if caller.state.settings.work else [],
         "graders": NAMES,
+        "recorded": all(case["source_run_id"] for case in page["cases"]),
         "versions": await stored.versions(str(ref), limit=_BESIDE),
         "evals": (await Evals(caller.store).list(dataset=str(ref), limit=_BESIDE))["evals"],
         "experiments": (await stored.experiments(str(ref), limit=_BESIDE))["experiments"],

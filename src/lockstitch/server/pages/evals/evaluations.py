@@ -65,9 +65,14 @@ async def start(
     dataset: Annotated[str, Form(max_length=300)],
     graders: Annotated[list[str] | None, Form()] = None,
     trials: Annotated[int, Form(ge=1, le=1000)] = 1,
+    model: Annotated[str, Form(max_length=255)] = "",
+    instructions: Annotated[str, Form(max_length=100_000)] = "",
+    replay: Annotated[bool, Form()] = False,
 ) -> Response:
     """Start an evaluation on this server."""
-    record = await start_eval(caller, EvalRequest(agent, dataset, graders or [], trials=trials))
+    prompt = instructions.replace("\r\n", "\n").strip() or None
+    changes: dict[str, Any] = {"model": model.strip() or None, "instructions": prompt, "replay": replay}
+    record = await start_eval(caller, EvalRequest(agent, dataset, graders or [], trials=trials, **changes))
     return forms.done(request, f"/evals/{record.id}", "Evaluation started")
 
 
