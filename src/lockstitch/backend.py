@@ -447,8 +447,23 @@ class Reports(Protocol):
         """Return the stitches of a run in order, without their content. Reading many of them is cheap."""
         ...
 
-    async def search(self, project: str, text: str, limit: int) -> list[SearchHit]:
-        """Return threads and stitches that contain every word of `text`, best match first."""
+    async def search(self, project: str, text: str, limit: int, *, complete: bool = True) -> list[SearchHit]:
+        """Return threads and stitches that contain every word of `text`, best match first.
+
+        If `complete` is false, the search waits only for a small part of the index, and may leave out the stitches that
+        `unindexed` counts.
+        """
+        ...
+
+    async def unindexed(self) -> int:
+        """Return the number of stitches that a search with `complete=False` may leave out. Deleted ones may count."""
+        ...
+
+    async def prepare_reports(self) -> bool:
+        """Index the next stitches for searches, and store the totals of the next days for reports.
+
+        Returns True if more are left. A call takes a fraction of a second.
+        """
         ...
 
     async def size(self, thread_id: UUID | None) -> Sizes:

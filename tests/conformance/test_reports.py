@@ -80,6 +80,23 @@ async def test_search_ranks_newest_matches_of_the_project(
         assert len(await store.search("tea", limit=2)) == 2
 
 
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+async def test_search_without_waiting_leaves_out_unindexed_stitches(
+    backend: str, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The background task indexes the rest. After it, no search writes or waits."""
+    name = "SMALL_BATCH" if backend == "sqlite" else "_RECENT"
+    monkeypatch.setattr(f"lockstitch.backends.{backend}.query.{name}", 2)
+    async with open_store(store_url) as store:
+        heads = [(await store.append(await store.create(), [said("tea")])).head for _ in range(5)]
+        assert len(await store.search("tea", complete=False)) == 2
+        assert await store.unindexed() == 3
+        while await store.prepare_reports():
+            pass
+        assert await store.unindexed() == 0
+        assert {hit.thread_id for hit in await store.search("tea", complete=False)} == {head.id for head in heads}
+
+
 async def test_search_finds_calls_results_and_errors(store: Store) -> None:
     """Other data, other projects and the ends of long results are not searched."""
     started, run = await begin_turn(store, await store.create(extras={"w": "zebra"}), "q")

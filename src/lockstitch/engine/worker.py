@@ -23,6 +23,7 @@ from lockstitch.engine.claims import ALONE, DRAIN, ThreadClaimer
 from lockstitch.engine.events import LiveTextWriter, delete_stale_deltas
 from lockstitch.engine.executor import Executor
 from lockstitch.engine.host import WorkerHost
+from lockstitch.engine.report_preparation import WORKER_SECONDS, prepare_reports
 from lockstitch.engine.result import Result
 from lockstitch.engine.scheduler import Scheduler
 from lockstitch.errors import Conflict, LockstitchError, StoreError, ThreadDeleted
@@ -154,7 +155,8 @@ class WorkerLoop:
         scheduler = Scheduler(self._store, all_projects=self._all_projects)
         # First, so that a worker that ends when it is idle executes the threads of due ticks.
         seconds = await scheduler.tick()
-        duties = (self._watch_store(), self._maintenance(), scheduler.run(seconds))
+        prepared = prepare_reports(self._store, WORKER_SECONDS)
+        duties = (self._watch_store(), self._maintenance(), scheduler.run(seconds), prepared)
         background = [asyncio.create_task(duty) for duty in duties]
         try:
             while not self._stopping:

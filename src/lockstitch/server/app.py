@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from lockstitch.agents import App
 from lockstitch.engine.alerts import alerts_checked
+from lockstitch.engine.report_preparation import reports_prepared
 from lockstitch.engine.worker import WorkerLoop
 from lockstitch.server import api, health, ingest, mcp, openapi, pages, problems
 from lockstitch.server.extensions import server_extensions_of
@@ -74,6 +75,7 @@ def create_app(store: Store, app: App | None = None, settings: Settings | None =
             if app is not None:
                 await app.setup(store)
             await stack.enter_async_context(worker_running(state))
+            await stack.enter_async_context(reports_prepared(store))
             await stack.enter_async_context(state.evaluations.running(app if settings.work else None, store))
             await stack.enter_async_context(state.changes.open())
             await stack.enter_async_context(ingest_running(store, state.intake, settings))

@@ -274,7 +274,7 @@ class SyncStore(SyncStoreCore):
         """
         return self._portal.call(self._store.average_tokens(since))
 
-    def search(self, text: str, *, limit: int = 20) -> list[SearchHit]:
+    def search(self, text: str, *, limit: int = 20, complete: bool = True) -> list[SearchHit]:
         """Return the titles and stitches of this project that contain every word of a text, best match first.
 
         Stitches have inputs, answers, the arguments and results of tool calls, and errors. Of one tool call, and of one
@@ -286,11 +286,27 @@ class SyncStore(SyncStoreCore):
         Args:
             text: Words to search for.
             limit: Maximum number of hits.
+            complete: Index all stitches before the search. This takes long after an upgrade or a large import. False:
+                leave out the stitches that `unindexed` counts.
 
         Raises:
             Refused: If the text is not valid.
         """
-        return self._portal.call(self._store.search(text, limit=limit))
+        return self._portal.call(self._store.search(text, limit=limit, complete=complete))
+
+    def unindexed(self) -> int:
+        """Return the number of stitches that a search with `complete=False` may leave out."""
+        return self._portal.call(self._store.unindexed())
+
+    def prepare_reports(self) -> bool:
+        """Index the next stitches for searches, and store the totals of the next past days for reports.
+
+        Servers and workers call it in the background. A call takes a fraction of a second.
+
+        Returns:
+            True if more are left.
+        """
+        return self._portal.call(self._store.prepare_reports())
 
     def size(self, ref: ThreadRef | None = None) -> Sizes:
         """Return the stored bytes of a thread or of the whole store, by part.

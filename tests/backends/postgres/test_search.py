@@ -71,18 +71,14 @@ async def test_search_uses_indexes(postgres: PostgresBackend, admin: psycopg.Con
     mark = filled(admin)
     assert mark == 3000
     admin.execute("VACUUM ANALYZE lockstitch.threads, lockstitch.stitches, lockstitch.text_search")
-    query = postgres._dialect.text("search")  # pyright: ignore[reportPrivateUsage]
-    for name, value in {
-        "text": "'word3'",
-        "project": "'default'",
-        "limit": "10",
-        "ranked": "100",
-        "many": "300",
-        "titles": "100",
-        "mark": str(mark),
-    }.items():
-        query = query.replace(f"${{{name}}}", value)
-    plan = str(admin.execute(f"EXPLAIN {query}".encode()).fetchall())
+    limits = {"limit": "10", "ranked": "100", "many": "300", "titles": "100", "recent": "1000"}
+    query = postgres._dialect.text("search", **limits)  # pyright: ignore[reportPrivateUsage]
+    for number, name in enumerate(("text", "project", "mark"), 1):
+        query = query.replace(f"${{{name}}}", f"${number}")
+    # A statement that is used often is planned without its values.
+    admin.execute("SET plan_cache_mode = force_generic_plan")
+    admin.execute(f"PREPARE asked (text, text, bigint) AS {query}".encode())
+    plan = str(admin.execute(f"EXPLAIN EXECUTE asked ('word3', 'default', {mark})".encode()).fetchall())
     assert "threads_title_search" in plan
     assert "text_search_words" in plan
     assert "stitches_log" in plan

@@ -195,8 +195,14 @@ class FilesBackend:
     async def outline(self, run_id: UUID) -> list[StitchOutline]:
         return await self._read(lambda folder: reports.outlines(folder, run_id))
 
-    async def search(self, project: str, text: str, limit: int) -> list[SearchHit]:
+    async def search(self, project: str, text: str, limit: int, *, complete: bool = True) -> list[SearchHit]:
         return await self._read(lambda folder: search.search(folder, project, text, limit))
+
+    async def unindexed(self) -> int:
+        return 0
+
+    async def prepare_reports(self) -> bool:
+        return False
 
     async def size(self, thread_id: UUID | None) -> Sizes:
         return await self._read(lambda folder: reports.size(folder, thread_id))

@@ -218,7 +218,10 @@ class PostgresBackend:
             return
         with suppress(StoreError):
             if await self._read_each(totals.days_to_settle(self._dialect)):
-                await self._days.store(lambda: self._pool.transact(lambda: reports.settle(self._dialect)))
+                await self._days.store(self._settle_next)
+
+    async def _settle_next(self) -> bool:
+        return await self._pool.transact(lambda: reports.settle(self._dialect))
 
     async def list_runs(self, stats_filter: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
         return await self._read_each(reports.runs(self._dialect, self._days, stats_filter, order, limit))
@@ -229,8 +232,18 @@ class PostgresBackend:
     async def outline(self, run_id: UUID) -> list[StitchOutline]:
         return await self._read(lambda: reports.outline(self._dialect, run_id))
 
-    async def search(self, project: str, text: str, limit: int) -> list[SearchHit]:
-        return await self._searcher.search(project, text, limit)
+    async def search(self, project: str, text: str, limit: int, *, complete: bool = True) -> list[SearchHit]:
+        return await self._searcher.search(project, text, limit, complete=complete)
+
+    async def unindexed(self) -> int:
+        return await self._searcher.unindexed()
+
+    async def prepare_reports(self) -> bool:
+        if await self._searcher.prepare():
+            return True
+        return await self._days.prepare(
+            lambda: self._read_each(totals.days_to_settle(self._dialect)), self._settle_next
+        )
 
     async def size(self, thread_id: UUID | None) -> Sizes:
         sizes = await self._read(lambda: reports.size(self._dialect, thread_id, "octet_length({}::text)"))

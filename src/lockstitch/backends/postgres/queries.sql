@@ -184,31 +184,33 @@ FROM (SELECT coalesce(max(log_id), 0) AS log_end FROM stitches) AS log;
 
 -- own: search
 -- Titles, with the same expression as in their index, so that the index is used; texts up to the mark with their index;
--- later texts word by word. The mark is a literal value, so that the planner sees how few stitches follow it. Matches
--- are found before their projects are read, or the planner might scan all threads of a project. Only the newest matches
--- are ranked. If there are many, they are not sorted: the texts are read from the newest one until enough match. The
--- CASE hides from the planner that the index of words could find them.
+-- later texts word by word. Matches are found before their projects are read, or the planner might scan all threads of a
+-- project. Only the newest matches are ranked. If there are many, they are not sorted: the texts are read from the newest
+-- one until enough match. The CASE hides from the planner that the index of words could find them.
+-- The limits are part of the text, and the sum hides the index of log_id. Otherwise a prepared statement, which is planned
+-- without the values of its parameters, reads all texts.
 WITH found AS MATERIALIZED (
     SELECT thread_id, position, log_id
     FROM text_search, plainto_tsquery('simple', lockstitch.search_words(:text)) AS query
-    WHERE words @@ query AND log_id <= :mark
-    LIMIT :many),
+    WHERE words @@ query AND log_id + 0 <= :mark
+    LIMIT {many}),
 newest AS MATERIALIZED (
     SELECT thread_id, position, words FROM text_search JOIN (
         SELECT found.thread_id, found.position
         FROM found JOIN threads t ON t.id = found.thread_id AND t.project = :project
-        WHERE (SELECT count(*) FROM found) < :many
-        ORDER BY found.log_id DESC LIMIT :ranked) AS last USING (thread_id, position)
+        WHERE (SELECT count(*) FROM found) < {many}
+        ORDER BY found.log_id DESC LIMIT {ranked}) AS last USING (thread_id, position)
     UNION ALL
     (SELECT text.thread_id, text.position, text.words
      FROM text_search text JOIN threads t ON t.id = text.thread_id AND t.project = :project
      WHERE CASE WHEN text.words @@ (SELECT plainto_tsquery('simple', lockstitch.search_words(:text))) THEN true END
-       AND text.log_id <= :mark AND (SELECT count(*) FROM found) >= :many
-     ORDER BY text.log_id DESC LIMIT :ranked)),
+       AND text.log_id <= :mark AND (SELECT count(*) FROM found) >= {many}
+     ORDER BY text.log_id DESC LIMIT {ranked})),
 recent AS MATERIALIZED (
     SELECT thread_id, position, lockstitch.stitch_words(type, message, data) AS words FROM stitches
     WHERE log_id > :mark
-      AND (message IS NOT NULL OR type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error')))
+      AND (message IS NOT NULL OR type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error'))
+    ORDER BY log_id DESC LIMIT {recent})
 SELECT thread_id, position, score FROM (
     SELECT titled.id AS thread_id, NULL::bigint AS position,
            ts_rank(to_tsvector('simple', lockstitch.search_words(titled.title)), query) AS score
@@ -216,7 +218,7 @@ SELECT thread_id, position, score FROM (
           FROM threads t, plainto_tsquery('simple', lockstitch.search_words(:text)) AS query
           WHERE t.title IS NOT NULL AND to_tsvector('simple', lockstitch.search_words(t.title)) @@ query
             AND t.project = :project
-          ORDER BY t.id DESC LIMIT :titles) AS titled
+          ORDER BY t.id DESC LIMIT {titles}) AS titled
     UNION ALL
     SELECT newest.thread_id, newest.position, ts_rank(newest.words, query)
     FROM newest, plainto_tsquery('simple', lockstitch.search_words(:text)) AS query
@@ -226,7 +228,7 @@ SELECT thread_id, position, score FROM (
          plainto_tsquery('simple', lockstitch.search_words(:text)) AS query
     WHERE recent.words @@ query) AS hit
 ORDER BY score DESC, thread_id, position NULLS FIRST
-LIMIT :limit;
+LIMIT {limit};
 
 -- own: days_lock
 -- One transaction settles days at a time.
@@ -257,6 +259,9 @@ SELECT DISTINCT to_char(started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD') FROM runs W
 
 -- own: search_mark
 SELECT log_id FROM search_mark;
+
+-- own: search_left
+SELECT greatest(0, coalesce((SELECT max(log_id) FROM stitches), 0) - (SELECT log_id FROM search_mark));
 
 -- own: search_lock
 -- One transaction fills the index at a time, while no other transaction replaces the stitches that it reads. A search

@@ -102,6 +102,11 @@ def _size(cursor: AsyncRawCursor[TupleRow], columns: int) -> int:
 BATCH = 1000
 """Number of stitches to index in one transaction."""
 
+_RECENT = 300
+"""Number of the newest stitches after the mark that a search reads word by word if it does not wait for the index."""
+
+_ALL = 2**62
+
 PAUSES = (0, 0, 0.01, 0.04)
 """Seconds before each check how far the log is complete. Most transactions end within a few milliseconds."""
 
@@ -128,15 +133,43 @@ class Searcher:
         self._mark = 0
         self._filling = asyncio.Lock()
 
-    async def search(self, project: str, text: str, limit: int) -> list[SearchHit]:
+    async def search(self, project: str, text: str, limit: int, *, complete: bool) -> list[SearchHit]:
         """Return threads and stitches that contain every word of `text`, best match first."""
         if not _WORD.search(text):
             return []
-        async with self._filling:
-            await self._catch_up()
+        if complete:
+            async with self._filling:
+                await self._catch_up()
+        else:
+            await self._read_mark()
         # The mark only rises, and indexed stitches stay indexed.
-        mark = self._mark
-        return await self._pool.alone(lambda: search(self._dialect, project, text, limit, mark), repeatable=True)
+        mark, recent = self._mark, _ALL if complete else _RECENT
+        return await self._pool.alone(
+            lambda: search(self._dialect, project, text, limit, mark, recent), repeatable=True
+        )
+
+    async def unindexed(self) -> int:
+        """Return the number of stitches that a search leaves out if it does not wait for the index."""
+        left = await self._pool.alone(lambda: unindexed(self._dialect), repeatable=True)
+        return max(0, left - _RECENT)
+
+    async def prepare(self) -> bool:
+        """Index the next stitches. Return True if more are left."""
+        async with self._filling:
+            try:
+                await self._look()
+                if self._mark < self._horizon.mark:
+                    self._mark = await self._pool.run(self._fill, repeatable=True)
+            except StoreReadOnly:
+                return False
+            except _Busy:
+                # Another process indexes them.
+                await self._read_mark()
+            return self._mark < self._horizon.mark
+
+    async def _read_mark(self) -> None:
+        """Read how far other processes and `prepare` have filled the index."""
+        self._mark = max(self._mark, await self._pool.alone(lambda: mark_of(self._dialect), repeatable=True))
 
     async def _catch_up(self) -> None:
         with suppress(StoreReadOnly, _Busy):
@@ -146,7 +179,7 @@ class Searcher:
             if self._horizon.mark == self._horizon.end:
                 return
         # Other processes may have indexed more.
-        self._mark = await self._pool.alone(lambda: mark_of(self._dialect), repeatable=True)
+        await self._read_mark()
 
     async def _fill(self, connection: Connection) -> int:
         try:
@@ -181,10 +214,17 @@ def mark_of(dialect: Dialect) -> Script[int]:
     return int((yield dialect.statement("search_mark", {}))[0][0])
 
 
-def search(dialect: Dialect, project: str, text: str, limit: int, mark: int) -> Script[list[SearchHit]]:
+def unindexed(dialect: Dialect) -> Script[int]:
+    """Return the number of stitches after the mark."""
+    return int((yield dialect.statement("search_left", {}))[0][0])
+
+
+def search(
+    dialect: Dialect, project: str, text: str, limit: int, mark: int, recent: int = _ALL
+) -> Script[list[SearchHit]]:
     """Return the matches of a search. PostgreSQL splits the query into words in the same way as the indexed texts."""
     # A NUL cannot be sent, and no text contains one.
-    wanted = {"project": project, "text": text.replace("\x00", " "), "limit": limit, "mark": mark}
-    wanted |= {"ranked": RANKED, "many": _MANY, "titles": _TITLES}
-    rows = yield dialect.statement("search", wanted)
+    wanted = {"project": project, "text": text.replace("\x00", " "), "mark": mark}
+    limits = {"ranked": RANKED, "many": _MANY, "titles": _TITLES, "recent": recent, "limit": limit}
+    rows = yield dialect.statement("search", wanted, **{name: str(number) for name, number in limits.items()})
     return [SearchHit(thread_id, position, score) for thread_id, position, score in rows]

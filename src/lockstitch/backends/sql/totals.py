@@ -50,6 +50,8 @@ _LONGEST: Final = 4_000
 """Number of days up to which days without runs are settled, too."""
 _ATTEMPTS: Final = 3
 _LOOK_SECONDS: Final = 10.0
+_PREPARED_SECONDS: Final = 120.0
+"""Seconds for which reports leave the totals to the task that calls `prepare`."""
 _DAY = timedelta(days=1)
 _FIRST, _END = "0001-01-01", "9999-12-31"
 
@@ -81,6 +83,8 @@ class SettledDays:
     def __init__(self) -> None:
         self._days: list[SettledDay] = []
         self._next_look = 0.0
+        self._left = False
+        """True if the last call of `prepare` has left days."""
 
     def is_due(self) -> bool:
         """True if it is time to look for days to settle. A later look only makes reports slower, never wrong."""
@@ -97,6 +101,14 @@ class SettledDays:
             if time.monotonic() - started >= _SETTLE_SECONDS:
                 self._next_look = 0.0
                 return
+
+    async def prepare(
+        self, days_to_settle: Callable[[], Awaitable[dict[str, int]]], settle_next: Callable[[], Awaitable[bool]]
+    ) -> bool:
+        """Store the totals of the next days. Return True if more are left. Then reports do not wait for totals."""
+        self._next_look = time.monotonic() + _PREPARED_SECONDS
+        self._left = bool(self._left or await days_to_settle()) and await settle_next()
+        return self._left
 
     def report(
         self,

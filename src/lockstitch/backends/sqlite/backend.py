@@ -81,6 +81,8 @@ class SqliteBackend:
         self._writer = GroupCommitWriter(connection, path)
         self._reader = ReadConnections(path, self._writer)
         self._days = totals.SettledDays()
+        self._preparing = False
+        """True while `prepare_reports` fills the index."""
         self._query_slots = asyncio.Semaphore(AT_ONCE)
         self._query_threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="lockstitch-sql")
 
@@ -210,7 +212,10 @@ class SqliteBackend:
             return
         with suppress(StoreError):
             if await self._reader.run(lambda: totals.days_to_settle(self._dialect)):
-                await self._days.store(lambda: self._write(lambda: reports.settle(self._dialect)))
+                await self._days.store(self._settle_next)
+
+    async def _settle_next(self) -> bool:
+        return await self._writer.run(lambda cursor: run(cursor, reports.settle(self._dialect)), large=True)
 
     async def list_runs(self, stats_filter: StatsFilter, order: Literal["newest", "slowest"], limit: int) -> list[Run]:
         return await self._reader.run(lambda: reports.runs(self._dialect, self._days, stats_filter, order, limit))
@@ -221,10 +226,26 @@ class SqliteBackend:
     async def outline(self, run_id: UUID) -> list[StitchOutline]:
         return await self._reader.run(lambda: reports.outline(self._dialect, run_id))
 
-    async def search(self, project: str, text: str, limit: int) -> list[SearchHit]:
-        while await self._write(lambda: search.catch_up(self._dialect)):
-            pass
+    async def search(self, project: str, text: str, limit: int, *, complete: bool = True) -> list[SearchHit]:
+        # Only if stitches are left, because a search must not wait for other writers without need.
+        if (complete or not self._preparing) and await self.unindexed():
+            while await self._index(search.BATCH if complete else search.SMALL_BATCH) and complete:
+                pass
         return await self._reader.run(lambda: search.search(self._dialect, project, text, limit), large=True)
+
+    async def unindexed(self) -> int:
+        return await self._reader.run(lambda: search.unindexed(self._dialect))
+
+    async def prepare_reports(self) -> bool:
+        self._preparing = True
+        try:
+            if await self.unindexed() and await self._index(search.SMALL_BATCH):
+                return True
+            return await self._days.prepare(
+                lambda: self._reader.run(lambda: totals.days_to_settle(self._dialect)), self._settle_next
+            )
+        finally:
+            self._preparing = False
 
     async def size(self, thread_id: UUID | None) -> Sizes:
         sizes = await self._reader.run(lambda: reports.size(self._dialect, thread_id, "length(CAST({} AS BLOB))"))
@@ -271,6 +292,9 @@ class SqliteBackend:
         dialect = with_extension(self._dialect, extension, "sqlite")
         script = partial(query_rows, dialect, extension, name, parameters, into)
         return await (self._write(script) if writes else self._reader.run(script))
+
+    async def _index(self, batch: int) -> bool:
+        return await self._writer.run(lambda cursor: run(cursor, search.catch_up(self._dialect, batch)), large=True)
 
     async def _write(self, script: Callable[[], Script[T]]) -> T:
         return await self._writer.run(lambda cursor: run(cursor, script()))

@@ -112,6 +112,9 @@ DELETE FROM settled_days WHERE day IN (SELECT substr(started_at, 1, 10) FROM run
 -- own: search_mark
 SELECT log_id FROM search_mark;
 
+-- own: search_left
+SELECT coalesce((SELECT max(log_id) FROM stitch_rows), 0) - (SELECT log_id FROM search_mark);
+
 -- own: search_next
 SELECT log_id, type, message, iif(message IS NULL, data, NULL) FROM stitch_rows
 WHERE log_id > :mark

@@ -71,7 +71,10 @@ def internal_query(
 
 
 _WORD = re.compile(r"[^\W_]+")
-_BATCH = 1000
+BATCH = 1000
+"""Number of stitches that are indexed in one transaction."""
+SMALL_BATCH = 250
+"""The same while requests wait: for a search that does not wait for the whole index, and in the background."""
 LONGEST = 262_144
 """Maximum number of characters of one message that are indexed."""
 
@@ -81,18 +84,23 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-def catch_up(dialect: Dialect) -> Script[bool]:
+def unindexed(dialect: Dialect) -> Script[int]:
+    """Return the number of stitches that are not in the index."""
+    return max(0, int((yield dialect.statement("search_left", {}))[0][0]))
+
+
+def catch_up(dialect: Dialect, batch: int = BATCH) -> Script[bool]:
     """Index the next stitches in the order of the log. Return True if more are left.
 
     There is one writer, so `log_id` rises in the order of commits, and no stitch is skipped.
     """
     mark = (yield dialect.statement("search_mark", {}))[0][0]
-    rows = yield dialect.statement("search_next", {"mark": mark, "limit": _BATCH})
+    rows = yield dialect.statement("search_next", {"mark": mark, "limit": batch})
     for log_id, *content in rows:
         yield from _write(dialect, "search_add", log_id, _searched(*content))
     if rows:
         yield dialect.statement("search_move", {"mark": rows[-1][0]})
-    return len(rows) == _BATCH
+    return len(rows) == batch
 
 
 def forget(dialect: Dialect, ids: list[str], first: int = 0, last: int = 2**62) -> Script[None]:

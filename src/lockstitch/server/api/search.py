@@ -150,9 +150,14 @@ async def search(
     q: Annotated[TextParam, Query(min_length=1, max_length=1000, description="Words. Results contain all of them.")],
     limit: Limit = 20,
 ) -> ExactJSON:
-    """Search titles, messages, tool calls, tool results and errors. Best results first, with the text around a word."""
-    hits = await caller.store.search(q, limit=limit)
-    return ExactJSON([row for row, _ in await describe_hits(caller.store, hits, q)])
+    """Search titles, messages, tool calls, tool results and errors. Best results first, with the text around a word.
+
+    The header `Lockstitch-Unindexed` has the number of stitches that are not searched yet, if there are any.
+    """
+    hits = await caller.store.search(q, limit=limit, complete=False)
+    unindexed = await caller.store.unindexed()
+    headers = {"Lockstitch-Unindexed": str(unindexed)} if unindexed else None
+    return ExactJSON([row for row, _ in await describe_hits(caller.store, hits, q)], headers=headers)
 
 
 @search_router.get("/errors", response_model=list[responses.Stitch])
