@@ -1,8 +1,11 @@
 """The list of threads: threads that need a person first, trees, filters, keyboard and live rows."""
 
 import asyncio
+import html
 import json
+import re
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,10 +15,12 @@ from lockstitch.agents import Agent, App
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.model import Entry
 from lockstitch.server import Settings
+from lockstitch.server.pages.threads import reader
 from lockstitch.store import Store, open_store
 from tests.server.looking import look
 from tests.server.pages.office import fill, office
 from tests.server.serving import caller, serving
+from tests.waits import waiting
 
 pytestmark = pytest.mark.anyio
 
@@ -42,6 +47,34 @@ async def test_first_thread_replaces_the_empty_page(store: Store, page: Page, tm
         await expect(page.locator("#seam")).to_contain_text("Hello.")
         [thread] = await store.threads()
         assert (thread.agent, thread.kind) == ("helper", "chat")
+
+
+async def test_pages_threads_that_need_a_person(store: Store, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reader, "NEEDING", 1)
+    monkeypatch.setattr(reader, "PAGE", 2)
+    now = store.clock.now()
+    for number in range(3):
+        head = await store.create(title=f"Person {number}", agent="a")
+        waits = [waiting("approval", now + timedelta(minutes=number), "c1")]
+        await store.append(head, fields={"status": "waiting", "waiting_for": waits})
+    async with serving(store, settings=IDLE) as url, caller(url, headers={"Accept": "text/html"}) as client:
+        first = (await client.get("/?status=")).text
+        assert (_titles(first), "2 more" in first) == (["Person 0"], True)
+        for filters in ("status=person", "status=person&agent=a"):
+            page = (await client.get(f"/?{filters}")).text
+            assert _titles(page) == ["Person 0", "Person 1"]
+            more = html.unescape(re.findall(r'href="(/\?[^"]*after=[^"]*)"', page)[0])
+            rest = (await client.get(more, headers={"HX-Request": "true"})).text
+            assert (_titles(rest), "after=" in rest) == (["Person 2"], False)
+        threads = await store.awaiting_person()
+        for thread, following in zip(threads, [*threads[1:], threads[0]], strict=True):
+            assert (await client.get(f"/next?after={thread.id}")).headers[
+                "location"
+            ] == f"/threads/{following.id}#needs"
+
+
+def _titles(text: str) -> list[str]:
+    return re.findall(r"Person \d(?=</a>)", text)
 
 
 @pytest.mark.req("S3-069")

@@ -21,6 +21,7 @@ from lockstitch.model import (
     Thread,
     Wait,
     answer_of,
+    as_id,
     call_key,
     text_of,
 )
@@ -31,19 +32,10 @@ from lockstitch.server.pages.common.content import answer_line, arguments, one_l
 from lockstitch.server.pages.common.format import short, span
 from lockstitch.store import Store
 
-MOST: Final = 200
-"""Maximum number of threads in the group that needs a person."""
-
 
 def person_waits_of(thread: Thread) -> list[Wait]:
     """Return the waits of a thread that a person can end, oldest first."""
     return person_waits(thread.waits) if thread.status == "waiting" else []
-
-
-async def needing(store: Store) -> tuple[list[Thread], bool]:
-    """Return the threads that wait for a person, longest first, and True if there are more."""
-    threads = await store.awaiting_person(limit=MOST + 1)
-    return threads[:MOST], len(threads) > MOST
 
 
 Line = list[tuple[str, str]]
@@ -58,14 +50,18 @@ _ASIDE: Final = 3
 class StatusLine:
     """Builds the status lines of the threads of a list with few queries."""
 
-    def __init__(self, store: Store, tips: dict[UUID, Stitch]) -> None:
+    def __init__(self, store: Store, tips: dict[UUID, Stitch], responses: dict[UUID, Stitch]) -> None:
         self._store = store
         self._tips = tips
+        self._responses = responses
 
     @classmethod
     async def of(cls, store: Store, threads: Sequence[Thread]) -> "StatusLine":
-        """Load the last responses and results of the threads."""
+        """Load the last responses and results of the threads, and the responses whose calls wait for a person."""
         heads = {thread.id for thread in threads}
+        called = [_response_id(waits[0]) for thread in threads if (waits := person_waits_of(thread))]
+        named = await store.stitches_by_id(heads, [response_id for response_id in called if response_id is not None])
+        responses = {stitch.id: stitch for stitch in named}
         tips: dict[UUID, Stitch] = {}
         wanted = [thread.tip_id for thread in threads if thread.tip_id is not None]
         for _ in range(_ASIDE):
@@ -74,12 +70,12 @@ class StatusLine:
             wanted = [
                 stitch.previous_id for stitch in stitches if stitch.message is None and stitch.previous_id is not None
             ]
-        return cls(store, tips)
+        return cls(store, tips, responses)
 
     async def line(self, thread: Thread, run: Run | None) -> Line:
         waits = person_waits_of(thread)
         if waits:
-            return await self._waiting_line(thread, waits)
+            return self._waiting_line(waits)
         if thread.kind == "trace":
             return self._trace(thread, run)
         match thread.status:
@@ -97,7 +93,7 @@ class StatusLine:
                 named = thread.goal and thread.title
                 return [("", one_line(f"Goal: {thread.goal}" if named else "Waiting for a worker"))]
 
-    async def _waiting_line(self, thread: Thread, waits: Sequence[Wait]) -> Line:
+    def _waiting_line(self, waits: Sequence[Wait]) -> Line:
         wait = waits[0]
         name = wait.name or ""
         suffix = f", and {len(waits) - 1} more" if len(waits) > 1 else ""
@@ -109,17 +105,17 @@ class StatusLine:
             case FrontendToolWait():
                 return [("code", name), ("", f"runs in your browser{suffix}")]
             case _:
-                call = await self._call(thread, wait.key)
+                call = self._call(wait)
                 return [("code", name), ("", arguments(call.get("input") if call else None, 120) + suffix)]
 
-    async def _call(self, thread: Thread, key: str | None) -> Json | None:
-        """Return the call with this key from the last responses of the thread, or None."""
-        first = max(thread.first_position, thread.position - _RECENT)
-        for stitch in reversed(await self._store.stitches(thread, first)):
-            for index, block in enumerate(tool_uses(stitch.message) if stitch.type == "llm_call" else ()):
-                if call_key(stitch.id, index) == key:
-                    return block
-        return None
+    def _call(self, wait: Wait) -> Json | None:
+        """Return the call that waits for a person, or None if its response is not in the log."""
+        response_id = _response_id(wait)
+        response = None if response_id is None else self._responses.get(response_id)
+        if response is None:
+            return None
+        calls = enumerate(tool_uses(response.message))
+        return next((call for index, call in calls if call_key(response.id, index) == wait.key), None)
 
     async def _running_line(self, thread: Thread) -> Line:
         first = max(thread.first_position, thread.position - _RECENT)
@@ -169,6 +165,11 @@ class StatusLine:
             return text or ", ".join(calls)
         content: Any = tip.message.get("content")
         return content if isinstance(content, str) else text_of(tip.message)
+
+
+def _response_id(wait: Wait) -> UUID | None:
+    """Return the id of the response that made the call, which is a part of its key."""
+    return as_id((wait.key or "").rpartition("-")[0])
 
 
 def open_calls(recent: Sequence[Stitch]) -> tuple[list[str], Stitch]:

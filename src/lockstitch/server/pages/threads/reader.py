@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,6 +15,10 @@ from lockstitch.server.pages.threads.filters import Filters
 from lockstitch.store import SearchHit, Store
 
 PAGE: Final = 50
+NEEDING: Final = 20
+"""Maximum number of rows in the group that needs a person, above other threads."""
+_MOST_NEEDING: Final = 200
+"""Maximum number of threads that need a person among which the other filters select."""
 SEARCH_LIMIT: Final = 50
 """Maximum number of search results."""
 
@@ -26,8 +31,12 @@ class ThreadPage:
     others: list[Thread]
     has_more: bool
     """True if there are more threads."""
+    needing_count: int = 0
+    """Number of threads that need a person, also those on other pages."""
     positions: Mapping[UUID, int] = field(default_factory=dict[UUID, int])
     """Positions of stitches that a search has found, by thread."""
+    unindexed: int = 0
+    """Number of stitches that a search has left out."""
 
 
 async def listed(store: Store, filters: Filters, *, after: str = "") -> ThreadPage:
@@ -35,35 +44,57 @@ async def listed(store: Store, filters: Filters, *, after: str = "") -> ThreadPa
     conditions = filters.conditions(store.clock.now())
     by_time = filters.order == "time" and not filters.ascending
     if filters.q:
-        threads, positions = await _searched(store, filters, conditions)
-        wanting = [thread for thread in threads if waiting.person_waits_of(thread)]
-        if filters.status == "person":
-            return ThreadPage(wanting, [], has_more=False, positions=positions)
-        if not by_time:
-            return ThreadPage([], threads, has_more=False, positions=positions)
-        rest = [thread for thread in threads if thread not in wanting]
-        return ThreadPage(wanting, rest, has_more=False, positions=positions)
-    needing: list[Thread] = []
-    if filters.status == "person" or (by_time and not after and filters.status in ("", "waiting")):
-        found = (await waiting.needing(store))[0]
-        needing = await _matching(store, found, conditions) if conditions else found
-    if filters.status == "person":
-        return ThreadPage(needing, [], has_more=False)
+        return await _found(store, filters, conditions, grouped=by_time)
     last = await store.thread(after) if after else None
+    if filters.status == "person":
+        return await _needing(store, conditions, last, PAGE)
+    first = ThreadPage([], [], has_more=False)
+    grouped = by_time and filters.status in ("", "waiting")
+    if grouped and last is None:
+        first = await _needing(store, conditions, None, NEEDING)
     order: dict[str, Any] = {"sort": filters.order, "ascending": bool(filters.ascending)}
     # Without filters only root threads match.
     threads = await store.threads(limit=PAGE + 1, after=last, **order, **(conditions or {"depth": 0}))
     # Threads that need a person are in the first group.
-    grouped = by_time and filters.status in ("", "waiting")
     others = [thread for thread in threads[:PAGE] if not grouped or not waiting.person_waits_of(thread)]
-    return ThreadPage(needing, others, has_more=len(threads) > PAGE)
+    return replace(first, others=others, has_more=len(threads) > PAGE)
+
+
+async def _needing(store: Store, conditions: dict[str, Any], last: Thread | None, limit: int) -> ThreadPage:
+    """Return the threads that need a person, longest first. A later page has them as its other rows."""
+    if conditions:
+        threads = await _matching(store, await store.awaiting_person(limit=_MOST_NEEDING), conditions)
+        count = len(threads)
+        if last is not None:
+            threads = [thread for thread in threads if _wait_of(thread) > _wait_of(last)]
+    else:
+        threads = await store.awaiting_person(limit=limit + 1, after=last)
+        count = len(threads) if last is None and len(threads) <= limit else await store.count_awaiting_person()
+    shown, has_more = threads[:limit], len(threads) > limit
+    return ThreadPage([], shown, has_more) if last else ThreadPage(shown, [], has_more, needing_count=count)
+
+
+def _wait_of(thread: Thread) -> tuple[datetime, UUID]:
+    return thread.awaiting_person_since or thread.updated_at, thread.id
+
+
+async def _found(store: Store, filters: Filters, conditions: dict[str, Any], *, grouped: bool) -> ThreadPage:
+    """Return the threads that a search finds."""
+    threads, positions = await _searched(store, filters, conditions)
+    wanting = [thread for thread in threads if waiting.person_waits_of(thread)]
+    others = [thread for thread in threads if thread not in wanting] if grouped else threads
+    if filters.status == "person":
+        others = []
+    elif not grouped:
+        wanting = []
+    return ThreadPage(wanting, others, False, len(wanting), positions, await store.unindexed())
 
 
 async def matching(store: Store, filters: Filters) -> dict[str, Any]:
     """Return the arguments with which `Store.threads` returns the threads of the list, without its first group."""
     conditions = filters.conditions(store.clock.now())
     if filters.status == "person":
-        conditions["id"] = [thread.id for thread in (await waiting.needing(store))[0]]
+        conditions["id"] = [thread.id for thread in await store.awaiting_person(limit=_MOST_NEEDING)]
     if filters.q:
         ids = [*await _named(store, filters.q), *(hit.thread_id for hit in await _hits(store, filters.q))]
         conditions["id"] = sorted(set(ids) & set(conditions.get("id", ids)))
@@ -93,7 +124,7 @@ async def _searched(store: Store, filters: Filters, conditions: dict[str, Any]) 
 
 
 async def _hits(store: Store, text: str) -> list[SearchHit]:
-    return await store.search(text, limit=SEARCH_LIMIT)
+    return await store.search(text, limit=SEARCH_LIMIT, complete=False)
 
 
 async def _named(store: Store, text: str) -> list[UUID]:

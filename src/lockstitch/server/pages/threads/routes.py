@@ -1,7 +1,7 @@
 """Routes of the list of threads."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import Form, Query, Request
@@ -12,7 +12,6 @@ from lockstitch.server.auth import Caller, FormWriter, Reader
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.pages import navbar
 from lockstitch.server.pages.common import forms
-from lockstitch.server.pages.common import rows as waiting
 from lockstitch.server.pages.common.format import TimedCache
 from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to, render_page
 from lockstitch.server.pages.common.rows import ThreadListRow, rows
@@ -32,9 +31,6 @@ _costs = TimedCache["float | None"](10.0)
 
 Lines = Annotated[str, Query(pattern="^[01]{0,40}$")]
 
-_SHOWN: Final = 200
-"""Maximum number of rows in the group that needs a person."""
-
 
 @router.get("/", name="threads")
 async def threads(request: Request, caller: Reader, after: str = "") -> Response:
@@ -50,11 +46,12 @@ async def threads(request: Request, caller: Reader, after: str = "") -> Response
     shown: dict[str, Any] = {
         "filters": filters,
         "columns": filters.shown,
-        "needing": await _rows(store, result.needing[:_SHOWN], filters),
-        "needing_count": len(result.needing),
+        "needing": await _rows(store, result.needing, filters),
+        "needing_count": result.needing_count,
         "others": await _rows(store, result.others, filters),
         "more": result.has_more,
         "after": after,
+        "unindexed": result.unindexed,
     }
     if result.positions:
         for name in ("needing", "others"):
@@ -92,12 +89,13 @@ async def counts(request: Request, caller: Reader) -> HTMLResponse:
 @router.get("/next")
 async def following(request: Request, caller: Reader, after: str = "") -> Response:
     """Redirect to the next thread that needs a person, longest first."""
-    threads, _ = await waiting.needing(caller.store)
+    store = caller.store
+    last = await store.thread(after) if after else None
+    threads = await store.awaiting_person(limit=1, after=last) if last and last.awaiting_person_since else []
+    threads = threads or await store.awaiting_person(limit=1)
     if not threads:
         return redirect_to(request, "/", "No threads need you.")
-    names = [str(thread.id) for thread in threads]
-    place = (names.index(after) + 1) % len(names) if after in names else 0
-    return redirect_to(request, f"/threads/{names[place]}#needs")
+    return redirect_to(request, f"/threads/{threads[0].id}#needs")
 
 
 @router.get("/threads/{ref}/row")
