@@ -2,7 +2,7 @@
 
 import os
 import struct
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import psycopg
@@ -43,6 +43,48 @@ class Commits(AbstractContextManager["Commits"]):
         assert self._server is not None
         row = self._server.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text").fetchone()
         return int(row[0]) if row else 0
+
+
+class Processor(AbstractContextManager["Processor"]):
+    """The processor time of a process and, on PostgreSQL, of the database server on this machine."""
+
+    def __init__(self, pid: int, url: str) -> None:
+        self._pid = pid
+        self._server: psycopg.Connection | None = None
+        if url.startswith("postgres"):
+            self._server = psycopg.connect(url, autocommit=True)
+
+    @property
+    def milliseconds(self) -> float:
+        """Milliseconds since the processes started."""
+        return sum(map(_task_milliseconds, [self._pid, *self._backends()])) + self._ended_milliseconds()
+
+    def __exit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    def _backends(self) -> list[int]:
+        if self._server is None:
+            return []
+        text = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        return [pid for (pid,) in self._server.execute(text)]
+
+    def _ended_milliseconds(self) -> float:
+        """Return the time of the ended children of the database server: processes of parallel queries."""
+        if self._server is None:
+            return 0
+        own = Path(f"/proc/{self._server.info.backend_pid}/stat").read_text().rpartition(")")[2].split()
+        parent = Path(f"/proc/{own[1]}/stat").read_text().rpartition(")")[2].split()
+        return (int(parent[13]) + int(parent[14])) / os.sysconf("SC_CLK_TCK") * 1000
+
+
+def _task_milliseconds(pid: int) -> float:
+    """Return the processor time of the threads of a process. The accounting of threads is finer than ticks."""
+    total = 0.0
+    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):
+            total += int(task.read_text().split()[0]) / 1e6
+    return total
 
 
 def processor_seconds(pids: list[int]) -> float:

@@ -1,20 +1,22 @@
-"""Loading pages: threads and runs among very many stitches over HTTP, and one very long run in a browser.
+"""Loading pages: every page, filter, order and search among very many stitches over HTTP, and one very long run in a
+browser.
 
 It runs only if it is named: it needs Chromium, and filling the full size takes minutes.
 """
 
 import asyncio
-import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 
+from benchmarks import paths, varied
+from benchmarks.counting import Processor
 from benchmarks.filling import put_all
 from benchmarks.measure import percentile
 from benchmarks.places import SQL, Places
@@ -27,11 +29,8 @@ from tools.browser import find
 
 BACKENDS = SQL
 
-PAGES = 100
-"""Pages of each kind that are loaded."""
-
-LENGTH = 100
-"""Stitches of a usual run."""
+CALLS = 20
+"""Number of requests of each path. With this number, the 95th percentile is the slowest one."""
 
 LONG = 30_000
 """Stitches of the run that is opened in a browser."""
@@ -59,25 +58,16 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     notes: list[str] = []
     with places.fresh(backend) as url:
         async with open_store(url) as store:
-            usual = [await _filled(store, number, LENGTH) for number in range(scale.opened // LENGTH)]
-            long = await _filled(store, len(usual), LONG)
+            known = await varied.fill(store, scale.opened)
+            long = await _filled(store, 0, LONG)
         await places.settle(url)
-        with _served(url) as address:
-            among = f"among {scale.opened:,} stitches"
-            for name, paths in (
-                ("thread page", [f"/threads/{run.thread_id}" for run in usual]),
-                ("run page", [f"/run/{run.id}" for run in usual]),
-            ):
-                spent = await _asked(address, paths)
-                for share, says in ((0.5, "median"), (0.95, "p95")):
-                    figure = percentile(spent, share)
-                    aim = within(PAGE_MS) if share > 0.5 else None
-                    rows.append(Row(f"{name} {among}, {says}", backend, figure, "ms", aim=aim))
+        with served(url) as server:
+            rows += await requests(server, url, backend, known, f"among {scale.opened:,} stitches")
             browser = await asyncio.to_thread(find)
             if browser is None:
                 notes.append("No browser is installed, so the long run was not opened: run `python -m tools.browser`.")
             else:
-                rows += await _opened(f"{address}/run/{long.id}", backend, browser)
+                rows += await _opened(f"{server.address}/run/{long.id}", backend, browser)
     return Measured(rows, notes)
 
 
@@ -154,31 +144,62 @@ def _entries(run: Run, length: int) -> Iterator[Entry]:
             position += 1
 
 
+class Server(NamedTuple):
+    """A server in a separate process."""
+
+    address: str
+    pid: int
+
+
 @contextmanager
-def _served(url: str) -> Iterator[str]:
-    """Start a server in a separate process and return its URL."""
+def served(url: str) -> Iterator[Server]:
+    """Start a server in a separate process."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.processes.serve", url], stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        yield Server(f"http://127.0.0.1:{int(process.stdout.readline())}", process.pid)
     finally:
         process.terminate()
         process.wait()
 
 
-async def _asked(address: str, paths: Sequence[str]) -> list[float]:
-    """Return the milliseconds of each page, loaded one after the other. The first pages are a warm-up."""
-    chosen = random.Random(4).choices(paths, k=PAGES + 5)
-    spent: list[float] = []
-    async with httpx2.AsyncClient(base_url=address, timeout=60, headers={"Accept": "text/html"}) as client:
-        for path in chosen:
+async def requests(server: Server, url: str, backend: str, known: varied.Varied, among: str) -> list[Row]:
+    """Return the rows of all paths: elapsed time, and processor time of the server and the database."""
+    rows: list[Row] = []
+    async with httpx2.AsyncClient(base_url=server.address, timeout=60) as client:
+
+        async def asked(path: str) -> float:
+            headers = {"Accept": "application/json" if path.startswith("/api") else "text/html"}
             started = time.perf_counter()
-            answer = await client.get(path)
-            spent.append((time.perf_counter() - started) * 1000)
-            assert answer.status_code == 200, (path, answer.status_code)
-    return spent[5:]
+            answer = await client.get(path, headers=headers)
+            spent = (time.perf_counter() - started) * 1000
+            assert answer.status_code == 200, (path, answer.status_code, answer.text[:500])
+            return spent
+
+        # The first search and the first reports find no index and no totals.
+        await asked("/sql")
+        for name, path in (("search", "/?q=the"), ("report", "/stats/panel/cost")):
+            rows.append(Row(f"first {name} {among}", backend, await asked(path), "ms", aim=within(PAGE_MS)))
+        await _prepared(url)
+        with Processor(server.pid, url) as processor:
+            for name, path in (paths.of_list(known) | paths.of_pages(known) | paths.of_api(known)).items():
+                await asked(path)
+                before = processor.milliseconds
+                spent = [await asked(path) for _ in range(CALLS)]
+                work = (processor.milliseconds - before) / CALLS
+                figure = percentile(spent, 0.95)
+                rows.append(Row(f"{name} {among}, p95", backend, figure, "ms", aim=within(PAGE_MS)))
+                rows.append(Row(f"{name} {among}, mean processor time", backend, work, "ms", aim=within(PAGE_MS)))
+    return rows
+
+
+async def _prepared(url: str) -> None:
+    """Wait until the index of words and the totals of past days are stored, as the processes of a server do."""
+    async with open_store(url) as store:
+        while await store.prepare_reports():
+            pass
 
 
 async def _opened(address: str, backend: str, path: str) -> list[Row]:
