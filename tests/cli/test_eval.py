@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -143,6 +144,44 @@ def test_eval_replays_recorded_runs_without_app(ask: Call, call: Call, monkeypat
     check(call(*replay, "judge"), 2)
     # The stored model has no code here.
     check(call(*replay, "exact", "--name", "stored"), 2)
+
+
+def test_eval_on_server_reports_like_a_local_one(
+    ask: Call, call: Call, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ("eval", "facts", "--agent", "quiz", "--grader", "contains", "--trials", "2")
+    assert call("dataset", "create", "facts", "--file", QUESTIONS).code == 0
+    assert call("run", "quiz", "What is 2 + 2?", "--thread", "sum").code == 0
+
+    def report(text: str) -> str:
+        # Latencies differ, and so do the widths of their columns.
+        return re.sub(r" +", " ", re.sub(r"[\d.]+ m?s\b", "T", text)).replace("remote", "local")
+
+    local = [call(*run, "--name", "local"), call(*run, "--name", "local", "--at-least", "0.9")]
+    with ServerThread(url, quiz.app) as server:
+        monkeypatch.setenv("LOCKSTITCH_STORE", server.url)
+        monkeypatch.delenv("LOCKSTITCH_APP")
+        remote = [call(*run, "--name", "remote"), call(*run, "--name", "remote", "--at-least", "0.9")]
+        assert [report(result.out) for result in remote] == [report(result.out) for result in local]
+        assert [(result.code, result.err) for result in remote] == [(0, ""), (1, "")]
+        assert "Before (#1, quiz version 1): 4 of 6, 0.667; unchanged." in remote[1].out
+        moody = call("eval", "facts", "--agent", "moody", "--grader", "exact", "--json")
+        values = json.loads(moody.out)
+        assert (moody.code, values["incomplete"], len(values["results"])) == (6, 2, 3)
+        replay = call("eval", "--replay", "--thread", "sum", "--agent", "quiz", "--grader", "exact")
+        assert replay.lines[1].split()[:3] == ["sum#1", "yes", "1.000"]
+        for arguments, message in (
+            ((QUESTIONS, "--grader", "exact"), "is a file of this computer"),
+            (("facts", "--grader", "tests.cli.quiz:is_short"), "is a function of this computer"),
+            (("facts", "--grader", "json_schema", "--schema", QUESTIONS), "--schema is a file of this computer"),
+            (("facts", "--grader", "exact", "--judge", "referee"), "--judge is for --grader judge"),
+            (("facts", "--grader", "judge", "--judge", "nonsense"), "is not a model"),
+        ):
+            refused = call("eval", *arguments, "--agent", "quiz")
+            check(refused, 2)
+            assert message in refused.err
+            assert refused.err.count("\n") == 1
+        check(call(*run[:3], "absent", *run[4:]), 3)
 
 
 def test_killed_eval_continues(ask: Call, url: str, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Final
 from lockstitch.agents import App
 from lockstitch.agents.evals.requests import EvalRequest, prepare_request, request_of, unfinished
 from lockstitch.agents.evals.runner import PreparedEvaluation
-from lockstitch.errors import LockstitchError, NotFound, Refused
-from lockstitch.model import Eval
+from lockstitch.agents.evals.stored_evals import Evals
+from lockstitch.errors import LockstitchError, NotFound, Refused, StoreError
+from lockstitch.model import Eval, Json
 from lockstitch.store import Store
 
 _log: Final = logging.getLogger("lockstitch.server")
@@ -22,11 +23,14 @@ class EvalTasks:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def begin(self, app: App, store: Store, request: EvalRequest) -> Eval:
-        """Start an evaluation, or continue the one that was interrupted, and return its record."""
+    async def begin(self, app: App, store: Store, request: EvalRequest) -> Json:
+        """Start an evaluation, or continue the one that was interrupted. Return it as it was before that."""
         prepared = await prepare_request(app.agent(request.agent), app.agents, store, request)
+        if prepared.record.result["status"] == "stopped":
+            prepared = await prepared.restarted()
+        shown = await Evals(store).get(str(prepared.record.id))
         self._start(prepared, request.concurrency)
-        return prepared.record
+        return shown
 
     async def _continue(self, app: App, store: Store, record: Eval) -> None:
         """Continue an evaluation. If its agent, its dataset or a grader has changed, it stays stopped."""
@@ -35,8 +39,7 @@ class EvalTasks:
             prepared = await prepare_request(app.agent(request.agent), app.agents, store, request, continues=record)
         except (NotFound, Refused) as exc:
             _log.warning("Evaluation %s was not continued: %s", record.id, exc)
-            stopped = record.changed(result={"status": "stopped", "reason": str(exc)}, updated_at=store.clock.now())
-            await store.evals.put(stopped)
+            await _stop(store, record, str(exc))
         else:
             self._start(prepared, request.concurrency)
 
@@ -69,8 +72,16 @@ class EvalTasks:
 async def _execute(prepared: PreparedEvaluation, concurrency: int) -> None:
     try:
         await prepared.run(concurrency=concurrency)
-    except LockstitchError:
+    except StoreError:
         _log.exception("Evaluation %s stopped. It continues when the server starts again.", prepared.record.id)
+    except LockstitchError as exc:
+        _log.exception("Evaluation %s stopped. The same request continues it.", prepared.record.id)
+        await _stop(prepared.work.store, prepared.record, str(exc))
     finally:
         for grader in prepared.work.graders:
             await grader.close()
+
+
+async def _stop(store: Store, record: Eval, reason: str) -> None:
+    stopped = record.changed(result={"status": "stopped", "reason": reason}, updated_at=store.clock.now())
+    await store.evals.put(stopped)

@@ -10,6 +10,7 @@ from lockstitch.agents.evals.recorded_runs import RecordedRuns
 from lockstitch.agents.evals.records import TYPE
 from lockstitch.agents.evals.runner import PreparedEvaluation, Variant, prepare, selected
 from lockstitch.agents.evals.stored_cases import PREFIX, load_source
+from lockstitch.engine.ports.provider import ProviderError
 from lockstitch.errors import Refused
 from lockstitch.model import Eval, Json
 from lockstitch.store import Store, Where
@@ -69,17 +70,21 @@ async def prepare_request(
         source = await selected(store, agent, selection, request.name)
     else:
         source = await load_source(store, f"{PREFIX}{request.dataset}")
-    return await prepare(
-        agent,
-        source,
-        store=store,
-        graders=[_grader(name, agents, agent.model, request) for name in request.graders],
-        name=request.name,
-        variant=Variant(request.version, request.model, request.instructions, request.replay, request.live_safe),
-        trials=request.trials,
-        request=request._asdict(),
-        continues=continues,
-    )
+    try:
+        return await prepare(
+            agent,
+            source,
+            store=store,
+            graders=[_grader(name, agents, agent.model, request) for name in request.graders],
+            name=request.name,
+            variant=Variant(request.version, request.model, request.instructions, request.replay, request.live_safe),
+            trials=request.trials,
+            request=request._asdict(),
+            continues=continues,
+        )
+    except ProviderError as exc:
+        # The model of the agent or of a judge is not usable here.
+        raise Refused(str(exc)) from exc
 
 
 def _grader(name: str, agents: Mapping[str, Agent], model: Any, request: EvalRequest) -> Grader:

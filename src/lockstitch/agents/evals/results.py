@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from lockstitch.agents.evals.intervals import Interval, mean_interval, pass_interval, percentile
-from lockstitch.model import Json, format_time
+from lockstitch.model import Json, format_time, parse_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +211,16 @@ class Evaluation(NamedTuple):
     created_at: datetime | None = None
     replay: bool = False
     """True if each case is a replay of a recorded run."""
+
+    @classmethod
+    def from_json(cls, values: Json, outcomes: Sequence[CaseOutcome]) -> "Evaluation":
+        """Return the evaluation of a description, see `about`, with its outcomes."""
+        known: Json = {name: value for name, value in values.items() if name in cls._fields}
+        known |= {name: UUID(known[name]) for name in ("id", "dataset_id") if known[name]}
+        created = values["created_at"]
+        known["created_at"] = None if created is None else parse_time(created)
+        known |= {"outcomes": outcomes, "trials": values["trials_per_case"]}
+        return cls(**known)
 
     @property
     def title(self) -> str:

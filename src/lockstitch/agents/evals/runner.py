@@ -233,6 +233,13 @@ class PreparedEvaluation:
         """The record of the evaluation."""
         return self.work.record
 
+    async def restarted(self) -> "PreparedEvaluation":
+        """Store that an evaluation runs again that had stopped, and return it."""
+        work = self.work
+        record = work.record.changed(result={"status": "running"}, updated_at=work.store.clock.now())
+        await work.store.evals.put(record)
+        return replace(self, work=replace(work, record=record))
+
     async def run(self, *, concurrency: int = 4, progress: Progress | None = None) -> Evaluation:
         """Run and grade the trials that are not stored yet, at most `concurrency` at once. Return the evaluation."""
         work, record = self.work, self.record

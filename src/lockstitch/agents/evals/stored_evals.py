@@ -177,6 +177,7 @@ class Evals:
             "cases": int(record.input.get("cases") or 0),
             "trials_done": done,
             "trials_total": all_trials,
+            "reason": record.result.get("reason"),
         }
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -13,14 +13,15 @@ from lockstitch.cli.options import examples
 from lockstitch.cli.references import find_run, find_thread
 from lockstitch.cli.render.progress import CaseProgress, show
 from lockstitch.cli.runs import Interrupted, open_for_app, terminable
-from lockstitch.cli.session import session_of
+from lockstitch.cli.session import Session, session_of
 from lockstitch.errors import NotFound, Refused
 from lockstitch.sync import SyncStore
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from lockstitch.agents import Agent, App
     from lockstitch.agents.evals.grader import Grader
-    from lockstitch.agents.evals.recorded_runs import RecordedRuns
     from lockstitch.agents.evals.results import CaseOutcome, Evaluation
     from lockstitch.store.portal import PortalTask
 
@@ -107,44 +108,93 @@ def eval_(
 
     Every trial of a case is a run in its own thread. If an evaluation was interrupted or killed, the same command
     continues it. A finished evaluation is compared with the next one. Exit code 6: some runs did not complete. Exit
-    code 1: none did.
+    code 1: none did. With the URL of a server, the server runs the evaluation of a stored dataset or of recorded runs.
 
     With --replay, each case is a replay of its recorded run. A replay stops at a call that the record does not have.
     Then the case is marked as diverged.
     """
-    from lockstitch.agents.evals.dataset import read_file
-    from lockstitch.agents.evals.runner import check_name, evaluate
-    from lockstitch.agents.evals.stored_cases import is_file
+    from lockstitch.agents.evals.runner import check_name
 
     session = session_of(context)
-    recorded = {"thread": thread or [], "run": run or [], "where": where or []}
-    if (dataset is None) != any(recorded.values()):
+    if (dataset is None) != bool(thread or run or where):
         raise Refused("Name either a DATASET, or recorded runs with --thread, --run or --where.")
     if live not in (None, "safe"):
         raise Refused(f"--live {live!r} is unknown. Use --live safe.")
-    # The record answers the calls of a replay, so the stored definition of the agent is enough.
-    code = app_or_stored(session) if replay else session.app()
-    chosen = code.agent(agent)
     if name is not None:
         check_name(name)
-    if dataset is not None and is_file(dataset):
+    judging = {"judge": judge, "criteria": criteria, "pass_at": pass_at}
+    _check_options(grader, schema, judging)
+    values: dict[str, Any] = {"name": name, "version": version, "trials": trials, "concurrency": concurrency}
+    values |= {"model": model, "instructions": instructions, "replay": replay, "live_safe": live is not None}
+    cases = _Cases(dataset, thread or [], run or [], where or [], limit)
+    if session.is_remote:
+        evaluation = _on_server(session, agent, grader, schema, cases, {**values, **judging})
+    else:
+        evaluation = _here(session, agent, grader, schema, cases, values, judging)
+    if session.json_output:
+        met = at_least is None or evaluation.score >= at_least
+        session.out.json({**evaluation.as_json(), "at_least": at_least, "met": met})
+    else:
+        show(session.out, evaluation, at_least, everything=all_)
+    _exit(evaluation, at_least)
+
+
+class _Cases(NamedTuple):
+    """The cases that the command line names: a dataset, or recorded runs."""
+
+    dataset: str | None
+    threads: Sequence[str]
+    runs: Sequence[str]
+    where: Sequence[str]
+    limit: int
+
+    @property
+    def has_file(self) -> bool:
+        """True if the dataset is a file."""
+        from lockstitch.agents.evals.stored_cases import is_file
+
+        return self.dataset is not None and is_file(self.dataset)
+
+    def sources(self, store: SyncStore) -> "list[UUID]":
+        """Return the ids of the threads and runs."""
+        threads = [find_thread(store, text).id for text in self.threads]
+        return threads + [find_run(store, text).id for text in self.runs]
+
+
+def _here(
+    session: Session,
+    agent: str,
+    names: Sequence[str],
+    schema: str | None,
+    cases: _Cases,
+    values: dict[str, Any],
+    judging: dict[str, Any],
+) -> "Evaluation":
+    """Evaluate an agent of the app in this process."""
+    from lockstitch.agents.evals.dataset import read_file
+    from lockstitch.agents.evals.recorded_runs import RecordedRuns
+    from lockstitch.agents.evals.runner import evaluate
+
+    # The record answers the calls of a replay, so the stored definition of the agent is enough.
+    code = app_or_stored(session) if values["replay"] else session.app()
+    chosen = code.agent(agent)
+    if cases.has_file and cases.dataset is not None:
         # A missing file is an error before a store is created.
-        read_file(dataset)
-    graders = _graders(grader, code, chosen, schema, {"judge": judge, "criteria": criteria, "pass_at": pass_at})
-    options: dict[str, Any] = {"name": name, "version": version, "trials": trials, "concurrency": concurrency}
-    options |= {"model": model, "instructions": instructions, "replay": replay, "live_safe": live is not None}
-    with open_for_app(session, code, create=dataset is not None) as store, terminable(), CaseProgress() as progress:
-        cases = dataset if dataset is not None else _recorded(store, **recorded, limit=limit)
+        read_file(cases.dataset)
+    graders = _graders(names, code, chosen, schema, judging)
+    create = cases.dataset is not None
+    with open_for_app(session, code, create=create) as store, terminable(), CaseProgress() as progress:
+        source = cases.dataset or RecordedRuns(cases.sources(store), cases.where, cases.limit)
 
         async def work(listener: Any) -> "Evaluation":
             try:
                 return await evaluate(
                     chosen,
-                    cases,
+                    source,
                     store=store.async_store,
                     graders=graders,
                     progress=lambda outcome, done, total: listener((outcome, done, total)),
-                    **options,
+                    **values,
                 )
             finally:
                 for grader in graders:
@@ -154,24 +204,43 @@ def eval_(
         try:
             for step in under_way:
                 progress.update(*step)
-            evaluation = under_way.result()
+            return under_way.result()
         except KeyboardInterrupt as exc:
             raise Interrupted("Interrupted. Run the same command to continue.") from exc
         finally:
             under_way.end()
-    if session.json_output:
-        met = at_least is None or evaluation.score >= at_least
-        session.out.json({**evaluation.as_json(), "at_least": at_least, "met": met})
-    else:
-        show(session.out, evaluation, at_least, everything=all_)
-    _exit(evaluation, at_least)
 
 
-def _recorded(store: SyncStore, *, thread: list[str], run: list[str], where: list[str], limit: int) -> "RecordedRuns":
-    from lockstitch.agents.evals.recorded_runs import RecordedRuns
+def _on_server(
+    session: Session, agent: str, graders: Sequence[str], schema: str | None, cases: _Cases, values: dict[str, Any]
+) -> "Evaluation":
+    """Let the server evaluate one of its agents, and follow the evaluation."""
+    from lockstitch.cli.remote import remote_of
+    from lockstitch.cli.remote_evals import evaluate_on_server
 
-    sources = [find_thread(store, text).id for text in thread] + [find_run(store, text).id for text in run]
-    return RecordedRuns(sources, where, limit)
+    if function := next((name for name in graders if ":" in name), None):
+        raise Refused(f"--grader {function} is a function of this computer, which the server does not have.")
+    if schema is not None:
+        raise Refused("--schema is a file of this computer. On a server, the cases of the dataset need a schema.")
+    if cases.has_file:
+        raise Refused(f"{cases.dataset} is a file of this computer. Store it with `lockstitch dataset create` first.")
+    with session.open() as store, terminable(), CaseProgress() as progress:
+        request = {"agent": agent, "dataset": cases.dataset, "graders": [*graders], **values}
+        request |= {"sources": cases.sources(store), "where": [*cases.where], "limit": cases.limit}
+
+        async def work(listener: Any) -> "Evaluation":
+            evals = remote_of(store.async_store).client.evals
+            return await evaluate_on_server(evals, request, lambda failed, done, total: listener((failed, done, total)))
+
+        under_way: PortalTask[tuple[int, int, int], Evaluation] = store.portal.begin(work)
+        try:
+            for numbers in under_way:
+                progress.show(*numbers)
+            return under_way.result()
+        except KeyboardInterrupt as exc:
+            raise Interrupted("Interrupted. The server continues. Run the same command to follow it.") from exc
+        finally:
+            under_way.end()
 
 
 def _exit(evaluation: "Evaluation", at_least: float | None) -> None:
@@ -182,19 +251,24 @@ def _exit(evaluation: "Evaluation", at_least: float | None) -> None:
         raise typer.Exit(ExitCode.PARTLY)
 
 
-def _graders(
-    names: Sequence[str], code: "App", agent: "Agent", schema: str | None, judging: dict[str, Any]
-) -> "list[Grader]":
-    """Return the named graders with their options. Raises `Refused` for options of a grader that is not named."""
-    from lockstitch.agents.evals.functions import FunctionGrader, load_function
-    from lockstitch.agents.evals.graders import grader
-
+def _check_options(names: Sequence[str], schema: str | None, judging: dict[str, Any]) -> None:
+    """Raise `Refused` for options of a grader that is not named."""
     values = {key: value for key, value in judging.items() if value is not None}
     if values and not set(names) & set(_JUDGES if "criteria" not in values else ("judge",)):
         wanted = "judge" if "criteria" in values else "judge or --grader rubric"
         raise Refused(f"--{next(iter(values)).replace('_', '-')} is for --grader {wanted}.")
     if schema is not None and "json_schema" not in names:
         raise Refused("--schema is for --grader json_schema.")
+
+
+def _graders(
+    names: Sequence[str], code: "App", agent: "Agent", schema: str | None, judging: dict[str, Any]
+) -> "list[Grader]":
+    """Return the named graders with their options."""
+    from lockstitch.agents.evals.functions import FunctionGrader, load_function
+    from lockstitch.agents.evals.graders import grader
+
+    values = {key: value for key, value in judging.items() if value is not None}
     graders: list[Grader] = []
     for name in names:
         if ":" in name:

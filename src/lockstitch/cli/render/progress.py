@@ -139,8 +139,13 @@ class CaseProgress:
         self._bar.stop()
 
     def update(self, outcome: "CaseOutcome", done: int, total: int) -> None:
+        """Show the progress after a trial."""
         self._failed += not outcome.passed
-        text = f"asking, {self._failed} did not pass" if self._failed else "asking"
+        self.show(self._failed, done, total)
+
+    def show(self, failed: int, done: int, total: int) -> None:
+        """Show the numbers of trials that did not pass, that are done, and of all."""
+        text = f"asking, {failed} did not pass" if failed else "asking"
         self._bar.update(self._task, completed=done, total=total, description=text)
 
 

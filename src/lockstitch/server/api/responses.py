@@ -202,6 +202,7 @@ class Eval(ResponseModel):
     replay: bool
     incomplete: int | None
     diverged: int | None
+    reason: str | None
 
 
 class EvalCase(ResponseModel):

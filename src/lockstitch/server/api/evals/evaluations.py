@@ -8,7 +8,7 @@ from pydantic import Field
 from lockstitch.agents.evals.recorded_runs import MAX_RUNS
 from lockstitch.agents.evals.requests import EvalRequest
 from lockstitch.agents.evals.stored_evals import MAX_COMPARED, Evals
-from lockstitch.model import Eval
+from lockstitch.model import Json
 from lockstitch.server.api import responses
 from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Name, TextParam
 from lockstitch.server.auth import Caller, Reader, Writer
@@ -77,12 +77,11 @@ class NewEval(Body):
 async def start(caller: Writer, body: NewEval) -> ExactJSON:
     """Start an evaluation on this server, or continue the same one that was interrupted."""
     request = EvalRequest(**body.model_dump(exclude={"live"}), live_safe=body.live == "safe")
-    record = await start_eval(caller, request)
-    return ExactJSON(await evals_of(caller).get(str(record.id)), 202)
+    return ExactJSON(await start_eval(caller, request), 202)
 
 
-async def start_eval(caller: Caller, request: EvalRequest) -> Eval:
-    """Start an evaluation on this server. Raises a problem 409 if the server executes no threads."""
+async def start_eval(caller: Caller, request: EvalRequest) -> Json:
+    """Start an evaluation on this server and return it. Raises a problem 409 if the server executes no threads."""
     if not caller.state.settings.work:
         raise Problem(409, "No worker", "This server executes no threads. Run `lockstitch eval` with the store.")
     return await caller.state.evaluations.begin(caller.app, caller.store, request)

@@ -72,8 +72,8 @@ async def start(
     """Start an evaluation on this server."""
     prompt = instructions.replace("\r\n", "\n").strip() or None
     changes: dict[str, Any] = {"model": model.strip() or None, "instructions": prompt, "replay": replay}
-    record = await start_eval(caller, EvalRequest(agent, dataset, graders or [], trials=trials, **changes))
-    return forms.done(request, f"/evals/{record.id}", "Evaluation started")
+    started = await start_eval(caller, EvalRequest(agent, dataset, graders or [], trials=trials, **changes))
+    return forms.done(request, f"/evals/{started['id']}", "Evaluation started")
 
 
 @router.get("/evals/compare")
