@@ -266,7 +266,7 @@ class Backend(Protocol):
     async def migrate(self) -> int:
         """Migrate the schema to the version of this code and return the version.
 
-        Two processes may call it at once. Raises `SchemaMismatch` if the store is newer than the code.
+        Two processes may call it at once. Raises `SchemaMismatch` if the store needs newer code.
         """
         ...
 

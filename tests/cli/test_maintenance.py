@@ -70,7 +70,7 @@ def test_newer_store_is_not_changed(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     call("migrate", "--store", f"sqlite:///{path}")
     with sqlite3.connect(path) as connection:
-        connection.execute("INSERT INTO schema_versions VALUES (9999, 'later', '2999-01-01T00:00:00.000000Z')")
+        connection.execute("INSERT INTO schema_versions VALUES (9999, 'later_contract', '2999-01-01T00:00:00.000000Z')")
     connection.close()
     result = call("threads", "--json", "--store", f"sqlite:///{path}")
     assert (result.code, json.loads(result.err)["error"]) == (5, "SchemaMismatch")

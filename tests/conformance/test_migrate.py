@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from lockstitch.backend import FullBackend
 from lockstitch.backends.sql import queries
 from lockstitch.errors import SchemaMismatch
+from lockstitch.model.message import text_of
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import created, everything, grown
 from tests.races.processes import Gate, run
@@ -124,6 +126,66 @@ async def test_failed_migration_changes_nothing(empty_url: str, monkeypatch: pyt
         assert (await store.sql("SELECT max(version) FROM schema_versions")).rows == [(version,)]
 
 
+def tables_of(url: str) -> list[str]:
+    """Return the tables of the record that a migration can change."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            rows = connection.execute("SELECT name FROM pragma_table_list WHERE type = 'table' AND schema = 'main'")
+            return [name for (name,) in rows if not name.startswith("sqlite_")]
+    listed = "SELECT relname FROM pg_class WHERE relnamespace = 'lockstitch'::regnamespace AND relkind IN ('r', 'p') "
+    with psycopg.connect(url) as connection:
+        return [name for (name,) in connection.execute(f"{listed} AND NOT relispartition".encode())]
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
+async def test_old_and_new_code_use_one_store_during_an_upgrade(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The migration adds a column to each table. Processes of the old version continue, and new ones can be started."""
+    async with open_store(empty_url) as old:
+        before = await old.migrate()
+        head = await old.create(key="k", agent="a")
+        head = (await old.append(head, [said("one")])).head
+        await old.claim_next(limit=1)
+        tables = tables_of(empty_url)
+        assert {"threads", "workers", "alerts"} <= set(tables)
+        added = "".join(f"ALTER TABLE {table} ADD COLUMN added_later text;\n" for table in tables)
+        with monkeypatch.context() as patched:
+            with_migration(patched, added)
+            async with open_store(empty_url) as new:
+                assert await new.migrate() == before + 1
+                head = (await new.append(head, [said("two")])).head
+        head = (await old.append(head, [said("three")])).head
+        ready = await old.create(kind="goal", goal="g", agent="a")
+        assert [thread.id for thread in await old.claim_next(limit=3)] == [ready.id]
+    async with open_store(empty_url) as restarted:
+        assert await restarted.migrate() == before + 1
+        thread = await restarted.thread("k")
+        await restarted.append(thread, [said("four")])
+        texts = [text_of(message) for message in await restarted.context("k")]
+        assert texts == ["one", "two", "three", "four"]
+        assert [hit.position for hit in await restarted.search("three")] == [3]
+        assert (await restarted.sql("SELECT count(*) FROM agno_sessions", lens="agno")).rows == [(2,)]
+
+
+CONTRACTS = re.compile(
+    r"""\bDROP\s+(TABLE|COLUMN|VIEW)\b | \bRENAME\b | \bSET\s+NOT\s+NULL\b | \bTYPE\s+\w+\s+USING\b
+    | \bADD\s+COLUMN\s+(?![^;,]*\bDEFAULT\b)[^;,]*\bNOT\s+NULL\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Statements that code of the version before may not survive."""
+
+
+@pytest.mark.parametrize("package", ["lockstitch.backends.sqlite", "lockstitch.backends.postgres"])
+def test_migrations_only_add_unless_their_names_say_contract(package: str) -> None:
+    for text in ("DROP TABLE x", "ALTER TABLE x RENAME y TO z", "ALTER TABLE x ADD COLUMN y text NOT NULL;"):
+        assert CONTRACTS.search(text)
+    assert not CONTRACTS.search("ALTER TABLE x ADD COLUMN y bigint NOT NULL DEFAULT 0, ADD COLUMN z text;")
+    steps = queries.migrations(package)[1:]
+    assert len(steps) > 5
+    assert [name for _, name, text in steps if not name.endswith("_contract") and CONTRACTS.search(text)] == []
+
+
 async def test_many_tasks_migrate_concurrently(empty_url: str) -> None:
     async with asyncio.timeout(20), open_store(empty_url, migrate=False) as store:
         versions = await asyncio.gather(*(store.migrate() for _ in range(5)))
@@ -150,11 +212,11 @@ def make_newer(backend: str, url: str) -> None:
     """Mark the store as one of a newer Lockstitch."""
     if backend == "sqlite":
         with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
-            connection.execute("INSERT INTO schema_versions VALUES (999, 'future', '2030-01-01')")
+            connection.execute("INSERT INTO schema_versions VALUES (999, 'future_contract', '2030-01-01')")
         connection.close()
     elif backend == "postgres":
         with psycopg.connect(url) as connection:
-            connection.execute("INSERT INTO lockstitch.schema_versions VALUES (999, 'future', now())")
+            connection.execute("INSERT INTO lockstitch.schema_versions VALUES (999, 'future_contract', now())")
     else:
         path = Path(url.removeprefix("file:///")) / "store.json"
         described = json.loads(path.read_text())

@@ -184,7 +184,7 @@ async def test_older_code_rejects_newer_records(notes: Store, store_url: str, mo
     monkeypatch.setattr(
         Extension,
         "migrations",
-        lambda self, dialect: [*migrations(self, dialect), (2, "0002_later", "CREATE TABLE later (id int)")],
+        lambda self, dialect: [*migrations(self, dialect), (2, "0002_later_contract", "CREATE TABLE later (id int)")],
     )
     async with open_store(store_url) as upgraded:
         await upgraded.extend(newer)

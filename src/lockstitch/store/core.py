@@ -103,8 +103,8 @@ class StoreCore(ThreadsApi):
     async def __aenter__(self) -> Self:
         """Create or migrate the schema, unless `open_store` was called with `migrate=False`.
 
-        Raises `StoreUnreachable` if there is no store and `create` is False, and `SchemaMismatch` if its schema is
-        newer than this code.
+        Raises `StoreUnreachable` if there is no store and `create` is False, and `SchemaMismatch` if its schema needs
+        newer code.
         """
         try:
             if not self._create_store:
@@ -127,7 +127,7 @@ class StoreCore(ThreadsApi):
         """Migrate the schema of the store to this version of Lockstitch. Return the schema version.
 
         Raises:
-            SchemaMismatch: If the schema is newer than this code, or was created by an unreleased version.
+            SchemaMismatch: If the schema needs newer code, or was created by an unreleased version.
         """
         return await self._backend.migrate()
 

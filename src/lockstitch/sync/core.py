@@ -670,7 +670,7 @@ class SyncStoreCore(SyncStoreBase):
         """Migrate the schema of the store to this version of Lockstitch. Return the schema version.
 
         Raises:
-            SchemaMismatch: If the schema is newer than this code, or was created by an unreleased version.
+            SchemaMismatch: If the schema needs newer code, or was created by an unreleased version.
         """
         return self._portal.call(self._store.migrate())
 

@@ -69,9 +69,7 @@ async def test_concurrent_backends_migrate_once(postgres_url: str) -> None:
 async def test_migrate_of_current_store_needs_three_queries(wired: PostgresBackend, wire: Wire) -> None:
     await wired.migrate()
     version, lenses, extensions = wire.said
-    assert version == (
-        "SELECT max(version), to_regclass('lockstitch.daily_metrics') IS NOT NULL FROM lockstitch.schema_versions"
-    )
+    assert "lockstitch.schema_versions" in version
     assert "pg_namespace" in lenses
     assert "extension_versions" in extensions
 
@@ -84,7 +82,7 @@ async def test_unmigrated_store_raises_schema_mismatch(postgres_url: str) -> Non
 
 
 async def test_newer_store_is_not_changed(postgres: PostgresBackend, admin: psycopg.Connection) -> None:
-    admin.execute("INSERT INTO lockstitch.schema_versions VALUES (9999, 'future', now())")
+    admin.execute("INSERT INTO lockstitch.schema_versions VALUES (9999, 'future_contract', now())")
     with pytest.raises(SchemaMismatch, match="9999"):
         await postgres.migrate()
 

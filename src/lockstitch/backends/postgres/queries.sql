@@ -299,7 +299,10 @@ SELECT pg_advisory_xact_lock(7167303524108317284);
 SELECT to_regclass('lockstitch.schema_versions') IS NOT NULL, to_regnamespace('lockstitch') IS NOT NULL;
 
 -- own: version
-SELECT max(version), to_regclass('lockstitch.daily_metrics') IS NOT NULL FROM schema_versions;
+-- The version, the newest migration that older code cannot work with, and True if the tables are those of the migrations.
+SELECT max(version), max(version) FILTER (WHERE name LIKE '%^_contract' ESCAPE '^'),
+       to_regclass('lockstitch.daily_metrics') IS NOT NULL
+FROM schema_versions;
 
 -- own: schema_create
 CREATE SCHEMA lockstitch;

@@ -25,7 +25,7 @@ from lockstitch.backends.postgres.connection import Connection, translate
 from lockstitch.backends.postgres.pool import Pool
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.queries import Rows, refuse_newer, refuse_newer_extension, supported_version
+from lockstitch.backends.sql.queries import Rows, supported_extension, supported_version
 from lockstitch.errors import Refused
 from lockstitch.extension import Extension
 from lockstitch.lenses import catalog
@@ -195,22 +195,21 @@ async def _attempt(connection: Connection, act: Callable[[], Awaitable[None]]) -
 async def migrate(connection: Connection, dialect: Dialect, store: str) -> int:
     """Apply the missing migrations, rebuild stale lenses, and return the version.
 
-    If nothing is missing, this costs three queries.
+    If nothing is missing, this costs three queries. A newer store keeps the lenses of newer code.
     """
     steps = queries.migrations("lockstitch.backends.postgres")
     newest = steps[-1][0]
     try:
-        if (
-            await _version(connection, dialect, store) == newest
-            and (await installed_lenses(connection, dialect)).is_current()
-        ):
-            return newest
+        version = await _version(connection, dialect, store)
+        if version > newest or (version == newest and (await installed_lenses(connection, dialect)).is_current()):
+            return version
     except (pg.UndefinedTable, pg.InvalidSchemaName):
         pass
     async with connection.steps():
         await connection.execute_one(dialect.statement("schema_lock", {}))
         done = await _prepare(connection, dialect, store)
-        refuse_newer(done, newest, store)
+        if done > newest:
+            return done  # newer code has just migrated the store
         if done < newest:
             await drop_outdated_views(connection, dialect)
         for number, name, text in steps[done:]:
@@ -226,14 +225,19 @@ async def extend(connection: Connection, dialect: Dialect, extension: Extension,
     newest = steps[-1][0]
     about = {"extension": extension.name}
     statement = dialect.statement("extension_version", about)
-    known = (await connection.execute_one(statement))[0][0] or 0
-    if known == newest and (await installed_lenses(connection, dialect)).is_current():
+
+    async def stored() -> int:
+        return supported_extension((await connection.execute_one(statement))[0], newest, extension.name, store)
+
+    version = await stored()
+    if version > newest or (version == newest and await _lenses_are_current(connection, dialect, store)):
         return
     async with connection.steps():
         await connection.execute_one(dialect.statement("schema_lock", {}))
         await connection.execute_one(dialect.statement("schema_path", {}))
-        done = (await connection.execute_one(statement))[0][0] or 0
-        refuse_newer_extension(done, newest, extension.name, store)
+        done = await stored()
+        if done > newest:
+            return  # newer code has just migrated the tables
         if done < newest:
             await drop_outdated_views(connection, dialect)
         for number, name, text in steps[done:]:
@@ -245,6 +249,12 @@ async def extend(connection: Connection, dialect: Dialect, extension: Extension,
 async def _apply(connection: Connection, text: str) -> None:
     # A script of many statements has no parameters and is not prepared.
     await connection.execute(text.encode(), prepare=False)
+
+
+async def _lenses_are_current(connection: Connection, dialect: Dialect, store: str) -> bool:
+    """True if this code does not have to rebuild a lens. The lenses of a newer store belong to newer code."""
+    lenses = await installed_lenses(connection, dialect)
+    return lenses.is_current() or await _version(connection, dialect, store) > _newest()
 
 
 async def _prepare(connection: Connection, dialect: Dialect, store: str) -> int:
@@ -260,7 +270,12 @@ async def _prepare(connection: Connection, dialect: Dialect, store: str) -> int:
 
 
 async def _version(connection: Connection, dialect: Dialect, store: str) -> int:
-    return supported_version((await connection.execute_one(dialect.statement("version", {})))[0], store)
+    (row,) = await connection.execute_one(dialect.statement("version", {}))
+    return supported_version(row, _newest(), store)
+
+
+def _newest() -> int:
+    return queries.migrations("lockstitch.backends.postgres")[-1][0]
 
 
 @asynccontextmanager

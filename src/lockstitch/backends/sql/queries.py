@@ -55,37 +55,48 @@ def migrations(package: str) -> Sequence[tuple[int, str, str]]:
     )
 
 
-def supported_version(row: "Row", store: str) -> int:
+def supported_version(row: "Row", known: int, store: str) -> int:
     """Return the schema version of a row of the query `version`. 0 means that no migration was applied.
 
-    Raises `SchemaMismatch` if the store has other tables than the migrations create: they were squashed before the
-    first release.
+    The version can be newer than this code if all newer migrations only add to the schema. The name of a migration
+    that older code cannot work with ends in `_contract`.
+
+    Args:
+        row: The row.
+        known: Newest migration of this code.
+        store: Name of the store in errors.
+
+    Raises:
+        SchemaMismatch: If a contract is newer than this code. Also if the store has other tables than the migrations
+            create: they were squashed before the first release.
     """
-    version, has_layout = row
+    version, contract, has_layout = row
     if version and not has_layout:
         raise SchemaMismatch(
             f"{store} was created by an unreleased version of Lockstitch. "
             "Export it with that version, or start a new store."
         )
+    if (contract or 0) > known:
+        raise SchemaMismatch(
+            f"{store} has schema version {version}, but this version of Lockstitch supports {known}. "
+            "Upgrade Lockstitch here, or use the version that wrote the store."
+        )
     return version or 0
 
 
-def refuse_newer(count: int, known: int, store: str) -> None:
-    """Raise `SchemaMismatch` if newer code has migrated the store."""
-    if count > known:
-        raise SchemaMismatch(
-            f"{store} has schema version {count}, but this version of Lockstitch supports {known}. "
-            "Upgrade Lockstitch here, or use the version that wrote the store."
-        )
+def supported_extension(row: "Row", known: int, extension: str, store: str) -> int:
+    """Return the version of the tables of an application. It can be newer than this code, as for `supported_version`.
 
-
-def refuse_newer_extension(count: int, known: int, extension: str, store: str) -> None:
-    """Raise `SchemaMismatch` if newer code has migrated the tables of an application."""
-    if count > known:
+    Raises:
+        SchemaMismatch: If a contract is newer than this code.
+    """
+    version, contract = row
+    if (contract or 0) > known:
         raise SchemaMismatch(
-            f"{store} has version {count} of the tables of {extension}, but this code supports {known}. "
+            f"{store} has version {version} of the tables of {extension}, but this code supports {known}. "
             f"Upgrade {extension} here, or use the version that wrote them."
         )
+    return version or 0
 
 
 T = TypeVar("T")

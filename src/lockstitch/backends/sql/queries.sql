@@ -461,7 +461,9 @@ SELECT
 INSERT INTO schema_versions (version, name, applied_at) VALUES (:version, :name, {now});
 
 -- name: extension_version
-SELECT max(version) FROM extension_versions WHERE extension = :extension;
+-- The version, and the newest migration that older code cannot work with.
+SELECT max(version), max(CASE WHEN name LIKE '%^_contract' ESCAPE '^' THEN version END)
+FROM extension_versions WHERE extension = :extension;
 
 -- name: extension_set
 INSERT INTO extension_versions (extension, version, name, applied_at) VALUES (:extension, :version, :name, {now});

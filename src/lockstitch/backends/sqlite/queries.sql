@@ -1,7 +1,10 @@
 -- Queries that only SQLite needs. Most differences are in its schema, which refers to rows by number.
 
 -- own: version
-SELECT max(version), EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'daily_metrics') FROM schema_versions;
+-- The version, the newest migration that older code cannot work with, and 1 if the tables are those of the migrations.
+SELECT max(version), max(version) FILTER (WHERE name LIKE '%^_contract' ESCAPE '^'),
+       EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'daily_metrics')
+FROM schema_versions;
 
 -- own: head_seen
 -- The comparison of the compare-and-set. No row means a conflict. The transaction started IMMEDIATE, so the row cannot

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from lockstitch.backends.sql import queries
 from lockstitch.backends.sql.dialect import Dialect
-from lockstitch.backends.sql.queries import refuse_newer, refuse_newer_extension, supported_version
+from lockstitch.backends.sql.queries import supported_extension, supported_version
 from lockstitch.backends.sqlite.connection import with_busy_retry
 from lockstitch.extension import Extension
 
@@ -17,32 +17,33 @@ _VERSIONS = """CREATE TABLE IF NOT EXISTS schema_versions (
 def migrate(connection: sqlite3.Connection, dialect: Dialect, path: str) -> int:
     """Apply the missing migrations and return the version."""
     steps = queries.migrations("lockstitch.backends.sqlite")
-    if with_busy_retry(lambda: _version(connection, dialect, path)) == steps[-1][0]:
-        return steps[-1][0]
+    newest = steps[-1][0]
+    version = with_busy_retry(lambda: _version(connection, dialect, newest, path))
+    if version >= newest:
+        return version
     # Only now: reading the file of another application must not change it. The page size takes effect only on an empty
     # file; 8 KB pages store messages of 1 KB with little waste.
     connection.execute("PRAGMA page_size = 8192")
     with_busy_retry(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
     with _transaction(connection):
         connection.execute(_VERSIONS)
-        done = _version(connection, dialect, path)
-        refuse_newer(done, steps[-1][0], path)
+        done = _version(connection, dialect, newest, path)
         _apply(
             connection,
             steps[done:],
             lambda number, name: dialect.statement("version_set", {"version": number, "name": name}),
         )
-    return steps[-1][0]
+    return max(done, newest)
 
 
 def extend(connection: sqlite3.Connection, dialect: Dialect, extension: Extension, path: str) -> None:
     """Apply the missing migrations of an extension."""
     steps = extension.migrations("sqlite")
-    if with_busy_retry(lambda: _extended(connection, dialect, extension)) == steps[-1][0]:
+    newest = steps[-1][0]
+    if with_busy_retry(lambda: _extended(connection, dialect, extension, newest, path)) >= newest:
         return
     with _transaction(connection):
-        done = _extended(connection, dialect, extension)
-        refuse_newer_extension(done, steps[-1][0], extension.name, path)
+        done = _extended(connection, dialect, extension, newest, path)
         about = {"extension": extension.name}
         _apply(
             connection,
@@ -93,15 +94,15 @@ def statements(text: str) -> list[str]:
     return matches
 
 
-def _version(connection: sqlite3.Connection, dialect: Dialect, path: str) -> int:
+def _version(connection: sqlite3.Connection, dialect: Dialect, newest: int, path: str) -> int:
     if not _has(connection, "schema_versions"):
         return 0
-    return supported_version(connection.execute(*dialect.statement("version", {})).fetchone(), path)
+    return supported_version(connection.execute(*dialect.statement("version", {})).fetchone(), newest, path)
 
 
-def _extended(connection: sqlite3.Connection, dialect: Dialect, extension: Extension) -> int:
+def _extended(connection: sqlite3.Connection, dialect: Dialect, extension: Extension, newest: int, path: str) -> int:
     statement = dialect.statement("extension_version", {"extension": extension.name})
-    return connection.execute(*statement).fetchone()[0] or 0
+    return supported_extension(connection.execute(*statement).fetchone(), newest, extension.name, path)
 
 
 def _has(connection: sqlite3.Connection, table: str) -> bool:
