@@ -199,14 +199,18 @@ _ABOUT_DOUBT = {
 
 
 def kill_at_points(
-    fresh_url: Callable[[], str], folder: Path, count: int | None = None, name: str = "errand"
+    fresh_url: Callable[[], str],
+    folder: Path,
+    count: int | None = None,
+    name: str = "errand",
+    only: Sequence[str] = (),
 ) -> MatrixReport:
-    """Kill a play at every point, or at `count` of them, each in a separate store."""
+    """Kill a play at every point, at `count` of them, or only at the given ones, each in a separate store."""
     play = PLAYS[name]
     points, undisturbed = named_points(play, fresh_url(), _folder(folder, "whole"))
     if len(points) < play.least:
         raise AssertionError(f"the {name} has {len(points)} points, and {play.least} are the least")
-    chosen = points if count is None else spread(points, count, play.important)
+    chosen = only or (points if count is None else spread(points, count, play.important))
     return MatrixReport([kill_at(play, point, fresh_url(), _folder(folder, point), undisturbed) for point in chosen])
 
 
@@ -222,11 +226,12 @@ def spread(points: Sequence[str], count: int, important: Sequence[str]) -> list[
 
 
 def named_points(play: Play, url: str, folder: Path) -> tuple[list[str], PlayRecord]:
-    """Return every point of an uninterrupted play, and its record."""
+    """Return every point of an uninterrupted play, and its record.
+
+    The play runs in this process, so that the processes that are forked from it have loaded all that they need.
+    """
     trace = folder / "points"
-    code = in_process(lambda: _live(play, url, folder / "ledger.jsonl", trace=trace))
-    if code != 0:
-        raise AssertionError(f"the uninterrupted play ended with {code}")
+    _live(play, url, folder / "ledger.jsonl", trace=trace)
     return trace.read_text().split(), asyncio.run(_read_record(play, url))
 
 
@@ -434,7 +439,7 @@ def _difference(actual: list[dict[str, Any]], expected: list[dict[str, Any]]) ->
     return f"{len(actual)} entries instead of {len(expected)}"
 
 
-def killed(name: str, folder: str, urls: Sequence[str]) -> str:
+def killed(name: str, folder: str, urls: Sequence[str], only: Sequence[str] = ()) -> str:
     """Return the report on a play that runs once in the first store and is killed in each of the other stores."""
     remaining_urls = iter(urls)
-    return str(kill_at_points(lambda: next(remaining_urls), Path(folder), len(urls) - 1, name))
+    return str(kill_at_points(lambda: next(remaining_urls), Path(folder), len(urls) - 1, name, only))

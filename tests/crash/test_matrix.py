@@ -70,14 +70,21 @@ def test_last_line_contains_verdict():
     assert re.fullmatch(r"crash: 5 points x 1 backends: lost 0, repeated 0, in doubt \d+", output[-1]), output
 
 
-def test_matrix_fails_without_started_entries():
+@pytest.mark.parametrize(
+    ("play", "point"),
+    {
+        "errand": "tool.after:2",
+        "teamwork": "tool.after:3",
+        "chat": "tool.after:2",
+        "cancelling": "tool.before:2",
+    }.items(),
+)
+def test_matrix_fails_without_started_entries(play: str, point: str, tmp_path: Path):
     """A check that cannot fail would prove nothing: each play detects that an effect happened twice."""
-    code, output = crash("--rounds", "0", "--points", "5", safety="intent")
-    assert code == 1, output
-    assert re.fullmatch(r"crash: 22 points x 1 backends: lost \d+, repeated [1-9]\d*, in doubt \d+", output[-1]), output
-    plays = "\n".join(output).split("sqlite: the ")[1:]
-    assert [play.partition(",")[0] for play in plays] == list(PLAYS)
-    assert all("happened 2 times" in play for play in plays), output
+    urls = [f"sqlite:///{tmp_path / name}.db" for name in ("whole", "killed")]
+    unsafe = {"LOCKSTITCH_UNSAFE": "intent"}
+    reply = call("tests.crash.matrix:killed", play, str(tmp_path / "killed"), urls, [point], environment=unsafe)
+    assert re.search(rf"^1 points: lost 0, repeated 1, in doubt 0\n  {point}: charge .*happened 2 times$", reply), reply
 
 
 def test_matrix_fails_without_fence():
