@@ -48,5 +48,6 @@ pytest_plugins = [
     "tests.plugin_backends",
     "tests.plugin_processes",
     "tests.fixtures",
+    "tests.browser",
     "tests.cli.calling",
 ]

@@ -17,8 +17,9 @@ from tests.servers import Databases, PostgresServer
 BACKENDS = ("files", "sqlite", "postgres")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
+    """Session scope, because the connection to the browser uses one event loop in all tests of a process."""
     return "asyncio"
 
 

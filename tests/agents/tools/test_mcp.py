@@ -26,12 +26,6 @@ PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """One event loop for the module, because each loop has its own connection to a server."""
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def tools(anyio_backend: str) -> AsyncIterator[dict[str, Tool]]:
     """The tools of a server that is started once, for tests that only call them."""
     server = started()

@@ -11,11 +11,6 @@ from tests.backends.files import writing
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
 

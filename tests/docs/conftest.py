@@ -1,5 +1,0 @@
-"""Fixtures of the browser, for the documentation site."""
-
-from tests.server.conftest import anyio_backend, browser, browser_endpoint, browser_path, page, shared_page
-
-__all__ = ["anyio_backend", "browser", "browser_endpoint", "browser_path", "page", "shared_page"]
