@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.chaos.play import play
+from tests.chaos.pooler import Pooler
 from tests.faults import install
 from tests.races.fan_in import fan_in
 from tests.servers import PostgresServer
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--patience", type=float, default=120, help="seconds until everything must have ended")
     parser.add_argument("--rounds", type=int, default=2000, help="of 20 children ending at once, per backend")
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
+    parser.add_argument("--pooler", nargs="?", const="pgbouncer", help="connect workers through this PgBouncer")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
@@ -40,6 +42,7 @@ def main() -> int:
             folder = Path(name)
             server = PostgresServer() if backend == "postgres" else None
             url = server.create_database() if server else f"sqlite:///{folder / 'store.db'}"
+            pooler = Pooler(server, arguments.pooler) if server and arguments.pooler else None
             try:
                 findings, counts = play(
                     url,
@@ -48,6 +51,7 @@ def main() -> int:
                     seed=arguments.seed,
                     open_houses=arguments.houses,
                     server=server,
+                    worker_url=pooler.url(url) if pooler else None,
                     workers=arguments.workers,
                     patience=arguments.patience,
                     poison=arguments.poison,
@@ -55,6 +59,8 @@ def main() -> int:
                 rounds = server.create_database() if server else f"sqlite:///{folder / 'rounds.db'}"
                 faults = asyncio.run(fan_in(rounds, arguments.rounds)) if arguments.rounds else Counter[str]()
             finally:
+                if pooler:
+                    pooler.close()
                 if server:
                     server.close()
             print(f"{backend}: {arguments.rounds} rounds of 20 children ending at once: {dict(faults) or 'no fault'}")

@@ -34,7 +34,7 @@ class FaultCounts:
 
 
 def inject_faults(
-    crew: Crew, seconds: float, seed: int, server: PostgresServer | None, feed: Callable[[], None]
+    crew: Crew, url: str, seconds: float, seed: int, server: PostgresServer | None, feed: Callable[[], None]
 ) -> FaultCounts:
     """Kill, stop past the lease and continue, cut connections, and make the store unreachable, for this number of
     seconds.
@@ -60,7 +60,7 @@ def inject_faults(
             continue
         act = die.choices(("kill", "stop", "cut"), (3, 4, 2 if server is not None else 0))[0]
         if act == "cut":
-            counts.cuts += _cut(crew.url, die)
+            counts.cuts += _cut(url, die)
         elif act == "kill" and len(crew.awake) > 1:
             victim = die.choice(crew.awake)
             crew.kill(victim)

@@ -31,26 +31,28 @@ def play(
     seed: int,
     open_houses: int,
     server: PostgresServer | None = None,
+    worker_url: str | None = None,
     workers: int = 4,
     patience: float = 120.0,
     poison: int = 1,
 ) -> tuple[Findings, FaultCounts]:
     """Let a crew build houses while faults happen, let it finish without faults, and check the record.
 
-    At no time may a living worker hold a thread that it does not execute.
+    At no time may a living worker hold a thread that it does not execute. `worker_url` is the URL of the workers, if it
+    differs.
     """
     ledger = folder / "ledger.jsonl"
     os.environ["LEDGER"] = str(ledger)
     liveness, die = Liveness(patience=UNEXECUTED), random.Random(seed)
     asyncio.run(_feed(url, open_houses, liveness, die, ledger))
     asyncio.run(_start_poison(url, poison))
-    crew = Crew(url, folder / "workers.log", size=workers)
+    crew = Crew(worker_url or url, folder / "workers.log", size=workers)
 
     def feed() -> None:
         asyncio.run(_feed_if_possible(url, open_houses, liveness, die, ledger))
 
     try:
-        counts = inject_faults(crew, seconds, seed, server, feed)
+        counts = inject_faults(crew, url, seconds, seed, server, feed)
         asyncio.run(_settle(url, crew, patience, liveness, ledger))
     finally:
         crew.dismiss()

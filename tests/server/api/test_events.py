@@ -65,6 +65,28 @@ async def test_stream_sends_new_stitches(store: Store, http: httpx2.AsyncClient)
     assert (received[-1].type, received[-1].data["result"]) == ("end", {"summary": "3"})
 
 
+async def test_reader_moves_to_another_server_when_its_server_stops(store: Store, store_url: str) -> None:
+    """Two servers share the store. The reader continues at its last position, and gets each stitch once."""
+    ref = await written(store, 2)
+    received: list[int | None] = []
+
+    async def read(url: str, last: int) -> None:
+        async with caller(url) as http, aclosing(events(http, f"/api/threads/{ref}/events", after=last)) as stream:
+            async for event in stream:
+                if event.type == "stitch":
+                    received.append(event.id)
+                    await store.append(await store.thread(ref), [Entry(type="note", data={})])
+                if len(received) % 4 == 0:
+                    return
+
+    async with asyncio.timeout(60), open_store(store_url) as second:
+        async with serving(store) as url:
+            await read(url, 0)
+        async with serving(second) as url:
+            await read(url, received[-1] or 0)
+    assert received == list(range(1, 9))
+
+
 async def test_stream_ends_when_the_thread_is_deleted(store: Store, http: httpx2.AsyncClient) -> None:
     ref = await written(store, 1)
     async with asyncio.timeout(60):
