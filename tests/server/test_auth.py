@@ -38,6 +38,33 @@ async def test_token_gives_access_to_its_own_project(store: Store) -> None:
         assert by_key.status_code == 200
 
 
+async def test_webhook_of_an_alert_needs_an_administrator(store: Store) -> None:
+    """The server calls webhooks, so a token of a tenant must not choose their address."""
+    secrets = {scope: (await store.tokens.create(scope, sorted({"read", scope})))[1] for scope in ("read", "write", "admin")}
+    alert = {"measure": "cost", "above": 1}
+    async with serving(store, settings=LOCKED) as url:
+
+        async def put(scope: str, name: str, **fields: str) -> int:
+            headers = {"Authorization": f"Bearer {secrets[scope]}"}
+            async with caller(url, headers=headers) as http:
+                return (await http.put(f"/api/alerts/{name}", json={**alert, **fields})).status_code
+
+        hook = "https://hooks.example.com/secret"
+        assert await put("read", "spent") == 403
+        assert await put("write", "spent", webhook=hook) == 403
+        assert await put("write", "spent") == 200
+        assert await put("admin", "reported", webhook=hook) == 200
+        shown = {}
+        for scope in secrets:
+            async with caller(url, headers={"Authorization": f"Bearer {secrets[scope]}"}) as http:
+                shown[scope] = [row["webhook"] for row in (await http.get("/api/alerts")).json()]
+    assert shown == {
+        "read": ["hooks.example.com", None],
+        "write": ["hooks.example.com", None],
+        "admin": [hook, None],
+    }
+
+
 async def test_store_keeps_only_the_hash_of_a_token(store: Store) -> None:
     token, secret = await store.tokens.create("ci", ["ingest"])
     assert secret.startswith("lst_")

@@ -59,6 +59,11 @@ class Caller:
         """Return True if the caller has a scope."""
         return scope in self.scopes or "admin" in self.scopes
 
+    def require(self, scope: str) -> None:
+        """Raise a problem 403 if the caller lacks a scope."""
+        if not self.may(scope):
+            raise Problem(403, "Forbidden", f"The token has {_listed(self)}. This operation needs {scope}.")
+
 
 async def caller_of(connection: HTTPConnection) -> Caller:
     """Return the caller of a request. Raises a problem 401 if a valid token is required and missing."""
@@ -79,8 +84,7 @@ def need(scope: str) -> Any:
 
     async def caller(request: Request) -> Caller:
         result = await caller_of(request)
-        if not result.may(scope):
-            raise Problem(403, "Forbidden", f"The token has {_listed(result)}. This operation needs {scope}.")
+        result.require(scope)
         return result
 
     caller.scope_needed = scope  # type: ignore[attr-defined]
@@ -90,8 +94,7 @@ def need(scope: str) -> Any:
 async def _act(request: Request) -> Caller:
     """Return the caller of a form. Requires the scope write and a valid CSRF token."""
     caller = await caller_of(request)
-    if not caller.may("write"):
-        raise Problem(403, "Forbidden", f"The token has {_listed(caller)}. This operation needs write.")
+    caller.require("write")
     await check_form(request)
     return caller
 

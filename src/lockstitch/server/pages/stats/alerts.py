@@ -27,7 +27,9 @@ async def set_alert(
     minimum_runs: Annotated[int, Form()] = 1,
     webhook: Annotated[str, Form(max_length=2000)] = "",
 ) -> Response:
-    """Create or replace an alert."""
+    """Create or replace an alert. A webhook needs the scope `admin`."""
+    if webhook.strip():
+        caller.require("admin")
     await Alerts(caller.store).set(
         name.strip(),
         measure,
