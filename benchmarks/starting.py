@@ -11,12 +11,14 @@ import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from benchmarks.places import SQL, Places
 from benchmarks.report import Measured, Row, within
 from benchmarks.scale import Scale
 from lockstitch.store import open_store
+
+T = TypeVar("T")
 
 BACKENDS = ("none", *SQL)
 
@@ -67,7 +69,7 @@ def _imports(rounds: int) -> list[Figure]:
     """Return the imports compared with that of pydantic, which runs in turn with each of them."""
     figures: list[Figure] = []
     for statement in IMPORTS:
-        pairs = [(_python("-c", PYDANTIC), _python("-c", statement)) for _ in range(rounds + 1)][1:]
+        pairs = _rounds(rounds, lambda: (_python("-c", PYDANTIC), _python("-c", statement)))  # noqa: B023
         processor = median(own.processor - base.processor for base, own in pairs)
         wall = median(own.wall for _, own in pairs)
         figures.append((f"{statement}, without pydantic", IMPORT_MS, processor, wall))
@@ -79,9 +81,14 @@ def _command(name: str, limit: float, scale: Scale, *arguments: str) -> Figure:
 
 
 def _many(rounds: int, start: Callable[[], Spent]) -> Spent:
-    """Return the median of the rounds. The first start compiles modules and does not count."""
-    spent = [start() for _ in range(rounds + 1)][1:]
-    return Spent(*(median(column) for column in zip(*spent, strict=True)))
+    """Return the median of the rounds."""
+    return Spent(*(median(column) for column in zip(*_rounds(rounds, start), strict=True)))
+
+
+def _rounds(rounds: int, start: Callable[[], T]) -> list[T]:
+    """Return the result of each round. The first of several starts compiles modules and does not count."""
+    skipped = int(rounds > 1)
+    return [start() for _ in range(rounds + skipped)][skipped:]
 
 
 def _python(*arguments: str) -> Spent:
