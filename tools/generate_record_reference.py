@@ -30,6 +30,7 @@ from lockstitch.model.side_records import (
     Dataset,
     DatasetVersion,
     Eval,
+    EvalScores,
     Example,
     ExampleFile,
     Experiment,
@@ -56,7 +57,7 @@ PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "reference" / "reco
 GROUPS: Final[dict[str, tuple[type[Record], ...]]] = {
     "Threads and their log": (Thread, Run, Stitch, Delivery, LiveDelta, Blob, BlobUse, Archive, File),
     "Agents": (Agent, AgentVersion, TeamMember, Memory, Knowledge, Eval, Feedback),
-    "Evaluation": (Dataset, Example, PastExample, DatasetVersion, ExampleFile, Experiment),
+    "Evaluation": (Dataset, Example, PastExample, DatasetVersion, ExampleFile, Experiment, EvalScores),
     "Execution": (Worker, Schedule, Limit, WebhookEvent),
     "Traces of other systems": (IngestBody, MirroredModelCall),
     "Access and statistics": (Token, ShareLink, SavedView, Alert, Audit, DailyMetric),

@@ -15,6 +15,7 @@ from lockstitch.model import (
     DatasetVersion,
     Delivery,
     Eval,
+    EvalScores,
     Example,
     ExampleFile,
     Experiment,
@@ -291,6 +292,7 @@ def _table_records(thread: Thread, run: Run) -> list[Record]:
             ended_at=later(1),
             **times,
         ),
+        EvalScores(id=new_id(), **shop, scores={"b": 0.5, "a": 1.0}),
         SavedView(
             **shop,
             name="expensive",

@@ -341,9 +341,9 @@ class RemoteEvals:
         )
 
     async def compare(
-        self, refs: Sequence[str], *, changed: bool = False, limit: int = 1000, after: int | None = None
+        self, refs: Sequence[str], *, changed: bool = False, limit: int = 100, after: str | None = None
     ) -> Json:
-        """Compare evaluations case by case. The first one is the baseline.
+        """Compare evaluations case by case, the worst differences first. The first evaluation is the baseline.
 
         Args:
             refs: Two or more evaluations: ids, `name#number`, or names.

@@ -255,6 +255,19 @@ class Eval(Record):
     """Time of the last change."""
 
 
+class EvalScores(Record):
+    """The mean scores of the cases of a finished evaluation, so that a comparison does not read all trials."""
+
+    table: ClassVar[str] = "eval_scores"
+
+    id: UUID
+    """Id of the evaluation."""
+    project: Name = "default"
+    """Project of the evaluation."""
+    scores: Json
+    """The mean score of each case, in the order of the dataset."""
+
+
 class Feedback(Record):
     """Feedback of a person or a check on a thread, a run or a stitch."""
 
@@ -852,6 +865,7 @@ SIDE_RECORDS: tuple[type[Record], ...] = (
     Memory,
     Knowledge,
     Eval,
+    EvalScores,
     Feedback,
     Dataset,
     Example,

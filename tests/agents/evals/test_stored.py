@@ -128,10 +128,10 @@ async def read_evals(store: Store, datasets: Any, evals: Any) -> None:
 
     compared = await evals.compare(["f/1#1", "f/1"], changed=True, limit=1)
     (difference,) = compared["differences"]
-    assert (difference["better"], difference["worse"], difference["shared"]) == (["unknown"], ["sum"], 3)
+    assert (difference["better"], difference["worse"], difference["shared"]) == (1, 1, 3)
     assert [(case["case"], case["deltas"][1]["delta"]) for case in compared["cases"]] == [("sum", -1.0)]
-    assert compared["next"] == 1
-    (case,) = (await evals.compare(["f/1#1", "f/1"], changed=True, after=1))["cases"]
+    assert compared["total"] == 2
+    (case,) = (await evals.compare(["f/1#1", "f/1"], changed=True, after=compared["next"]))["cases"]
     assert [score["score"] for score in case["scores"]] == [0.0, 1.0]
     with pytest.raises(LockstitchError):
         await evals.compare(["f/1"])

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from lockstitch.agents.evals.comparison import compare
 from lockstitch.agents.evals.functions import FunctionGrader, load_function
 from lockstitch.agents.evals.grader import Case, Grade, GradedAnswer
 from lockstitch.agents.evals.graders import ContainsGrader
@@ -12,9 +11,10 @@ from lockstitch.agents.evals.intervals import mean_interval, pass_interval, perc
 from lockstitch.agents.evals.judges import RubricGrader, criteria_of
 from lockstitch.agents.evals.runner import evaluate
 from lockstitch.agents.evals.stored_cases import case_of, examples_for
+from lockstitch.agents.evals.stored_evals import Evals
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.errors import NotFound, Refused
-from lockstitch.model import Eval, Example, FakeClock, codec, new_id
+from lockstitch.model import Eval, EvalScores, Example, FakeClock, codec, new_id
 from lockstitch.store import Store, Where
 from lockstitch.store.datasets import create_dataset, find_dataset, get_example, put_examples
 from tests.agents.evals.quiz import CASES, Quiz
@@ -114,22 +114,33 @@ async def test_versions_of_a_dataset_stay_evaluable_and_compare_case_by_case(sto
     again = await evaluate(quiz.agent, "facts@1", store=store, graders="contains", name="v", trials=2)
     assert (again.dataset_version, again.totals.passed) == (1, 2)
 
-    comparison = compare([first, second, again])
-    assert [
-        (case.case, [delta and delta.delta for delta in case.deltas], case.differs) for case in comparison.cases
-    ] == [
-        ("sum", [None, -1.0, -1.0], True),
-        ("capital", [None, 0.0, 0.0], False),
-        ("unknown", [None, 1.0, 0.0], True),
+    evals = Evals(store)
+    refs = [str(each.id) for each in (first, second, again)]
+    page = await evals.compare(refs)
+    deltas = [(case["case"], [delta and delta["delta"] for delta in case["deltas"]]) for case in page["cases"]]
+    assert deltas == [
+        ("sum", [None, -1.0, -1.0]),
+        ("capital", [None, 0.0, 0.0]),
+        ("unknown", [None, 1.0, 0.0]),
     ]
-    changed, same_questions = comparison.differences
-    assert (changed.score, changed.better, changed.worse, changed.certain) == (0.0, ["unknown"], ["sum"], False)
-    assert changed.interval == pytest.approx(mean_interval([-1.0, 0.0, 1.0], -1.0, 1.0))
-    assert (same_questions.score, same_questions.worse) == (pytest.approx(-1 / 3), ["sum"])
-    best = comparison.as_json()["cases"][0]["scores"][0]
+    changed, same_questions = page["differences"]
+    numbers = [changed[name] for name in ("score", "better", "worse", "certain")]
+    assert numbers == [0.0, 1, 1, False]
+    assert changed["interval"] == pytest.approx(mean_interval([-1.0, 0.0, 1.0], -1.0, 1.0))
+    assert (same_questions["score"], same_questions["worse"]) == (pytest.approx(-1 / 3), 1)
+    best = page["cases"][0]["scores"][0]
     assert (best["score"], best["passed"], best["trials"], best["score_interval"]) == (1.0, 2, 2, None)
-    with pytest.raises(Refused, match="two or more"):
-        compare([first])
+    for show, cases in (("better", ["unknown"]), ("worse", ["sum"]), ("changed", ["sum", "unknown"])):
+        assert [
+            each.case for each in (await evals.comparison(await evals.compared(refs), show, limit=9)).cases
+        ] == cases
+    # The same without stored scores, as for evaluations of an earlier release.
+    await store.table(EvalScores).delete()
+    assert await evals.compare(refs) == page
+    with pytest.raises(Refused, match="not the end of a page"):
+        await evals.compare(refs, after="x")
+    with pytest.raises(Refused, match="2 to 8"):
+        await evals.compare(refs[:1])
     with pytest.raises(NotFound, match="neither a file nor a dataset"):
         await evaluate(quiz.agent, "missing", store=store, graders="contains")
 

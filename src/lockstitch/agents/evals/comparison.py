@@ -1,13 +1,20 @@
-"""`compare`: compare two or more evaluations case by case. The first is the baseline of the rest."""
+"""`compare`: compare two or more evaluations case by case. The first is the baseline of the rest.
 
-from collections.abc import Sequence
+A comparison of all cases needs their mean scores only. The trials are read for the cases of one page.
+"""
+
+from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
+from uuid import UUID
 
 from lockstitch.agents.evals.intervals import Interval, mean_interval, welch_interval
-from lockstitch.agents.evals.results import CaseSummary, Evaluation
+from lockstitch.agents.evals.results import CaseSummary
 from lockstitch.errors import Refused
 from lockstitch.model import Json
+
+Shown = Literal["changed", "better", "worse", "all"]
+"""The cases of a comparison to show."""
 
 _SHOWN: Final = ("score", "score_interval", "passed", "trials", "cost", "latency_ms")
 """Values of a case in a comparison."""
@@ -40,11 +47,6 @@ class ComparedCase(NamedTuple):
     deltas: list[CaseDelta | None]
     """The difference from the baseline in each evaluation, None for the baseline itself."""
 
-    @property
-    def differs(self) -> bool:
-        """True if an evaluation has another score than the baseline."""
-        return any(delta is not None and delta.delta != 0 for delta in self.deltas)
-
     def as_json(self) -> Json:
         """Return the case as JSON."""
         return {
@@ -59,17 +61,18 @@ class ComparedCase(NamedTuple):
 class ComparedEvaluation(NamedTuple):
     """An evaluation compared with the baseline, over the cases that both have."""
 
-    evaluation: Evaluation
+    id: UUID
+    """Id of the evaluation."""
     shared: int
     """Number of cases that both have."""
     score: float | None
     """Mean difference of the scores of the shared cases. None: there are none."""
     interval: Interval | None
-    """95 % interval of the mean difference, from the paired differences of the cases."""
-    better: list[str]
-    """Cases with a higher score than in the baseline."""
-    worse: list[str]
-    """Cases with a lower score than in the baseline."""
+    """95 % interval of the mean difference, from the paired differences of the cases. None: fewer than two cases."""
+    better: int
+    """Number of cases with a higher score than in the baseline."""
+    worse: int
+    """Number of cases with a lower score than in the baseline."""
 
     @property
     def certain(self) -> bool:
@@ -78,37 +81,82 @@ class ComparedEvaluation(NamedTuple):
 
     def as_json(self) -> Json:
         """Return the difference as JSON."""
-        return {
-            "id": str(self.evaluation.id),
-            "shared": self.shared,
-            "score": self.score,
-            "interval": self.interval,
-            "certain": self.certain,
-            "better": self.better,
-            "worse": self.worse,
-        }
+        return {**self._asdict(), "id": str(self.id), "certain": self.certain}
+
+
+class EvaluationScores(NamedTuple):
+    """The mean scores of the cases of an evaluation."""
+
+    id: UUID
+    """Id of the evaluation."""
+    scores: Mapping[str, float]
+    """The score of each case, in the order of the dataset."""
+
+
+class Place(NamedTuple):
+    """The place of a case in the order of a comparison."""
+
+    difference: float
+    """The lowest difference from the baseline. In the order of better cases, the negated highest one."""
+    number: int
+    """Number of the case in the comparison, in the order of the dataset."""
+
+    def __str__(self) -> str:
+        return f"{self.difference!r}~{self.number}"
+
+    @classmethod
+    def of(cls, text: str) -> "Place":
+        """Return the place of a text. Raises `Refused` if it is none."""
+        difference, _, number = text.partition("~")
+        try:
+            return cls(float(difference), int(number))
+        except ValueError as exc:
+            raise Refused(f"{text!r} is not the end of a page of a comparison.") from exc
 
 
 class Comparison(NamedTuple):
-    """A comparison of two or more evaluations."""
+    """The scores of two or more evaluations, case by case. The first one is the baseline."""
 
-    evaluations: Sequence[Evaluation]
-    """The evaluations. The first is the baseline."""
-    cases: list[ComparedCase]
+    cases: Sequence[str]
     """All cases, in the order of the baseline, then those that only other evaluations have."""
-    differences: list[ComparedEvaluation]
+    lowest: Sequence[float]
+    """For each case, its lowest difference from the baseline. 0: no other evaluation has it, or it is new."""
+    highest: Sequence[float]
+    """For each case, its highest difference from the baseline."""
+    differences: Sequence[ComparedEvaluation]
     """One element for each evaluation after the baseline."""
 
-    def as_json(self) -> Json:
-        """Return the comparison as JSON."""
-        return {
-            "evals": [{**each.about(), **each.totals._asdict()} for each in self.evaluations],
-            "differences": [difference.as_json() for difference in self.differences],
-            "cases": [case.as_json() for case in self.cases],
-        }
+    def numbers(self, show: Shown) -> list[int]:
+        """Return the numbers of the cases to show, the worst differences first, or the best ones for `better`."""
+        lowest, highest = self.lowest, self.highest
+        everything = range(len(self.cases))
+        match show:
+            case "better":
+                return sorted((at for at in everything if highest[at] > 0), key=lambda at: -highest[at])
+            case "worse":
+                return sorted((at for at in everything if lowest[at] < 0), key=lowest.__getitem__)
+            case "changed":
+                return sorted((at for at in everything if lowest[at] or highest[at]), key=lowest.__getitem__)
+            case "all":
+                return sorted(everything, key=lowest.__getitem__)
+
+    def place(self, show: Shown, number: int) -> Place:
+        """Return the place of a case in the order of `numbers`."""
+        return Place(-self.highest[number] if show == "better" else self.lowest[number], number)
 
 
-def compare(evaluations: Sequence[Evaluation]) -> Comparison:
+class ComparedPage(NamedTuple):
+    """A page of the cases of a comparison."""
+
+    comparison: Comparison
+    cases: Sequence[ComparedCase]
+    total: int
+    """Number of cases on all pages."""
+    next: str | None
+    """End of the page, after which the next page starts. None: this is the last page."""
+
+
+def compare(evaluations: Sequence[EvaluationScores]) -> Comparison:
     """Compare evaluations case by case. Cases are the same if they have the same id.
 
     Raises:
@@ -116,14 +164,27 @@ def compare(evaluations: Sequence[Evaluation]) -> Comparison:
     """
     if len(evaluations) < 2:
         raise Refused("A comparison needs two or more evaluations.")
-    tables = [{summary.case: summary for summary in evaluation.cases} for evaluation in evaluations]
-    names = list(dict.fromkeys(name for table in tables for name in table))
-    cases: list[ComparedCase] = []
-    for name in names:
-        summaries = [table.get(name) for table in tables]
-        cases.append(ComparedCase(name, summaries, [None, *(_delta(summaries[0], each) for each in summaries[1:])]))
-    differences = [_difference(evaluation, number, cases) for number, evaluation in enumerate(evaluations) if number]
-    return Comparison(evaluations, cases, differences)
+    before, *rest = [each.scores for each in evaluations]
+    cases = list(before)
+    if any(scores.keys() != before.keys() for scores in rest):
+        cases = list(dict.fromkeys(case for scores in (before, *rest) for case in scores))
+    columns = [[_minus(scores.get(case), before.get(case)) for case in cases] for scores in rest]
+    differences = [
+        _difference(each.id, [delta for delta in column if delta is not None])
+        for each, column in zip(evaluations[1:], columns, strict=True)
+    ]
+    rows = [[delta for delta in row if delta is not None] for row in zip(*columns, strict=True)]
+    lowest, highest = ([pick(row, default=0.0) for row in rows] for pick in (min, max))
+    return Comparison(cases, lowest, highest, differences)
+
+
+def _minus(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before
+
+
+def compared_case(case: str, summaries: Sequence[CaseSummary | None]) -> ComparedCase:
+    """Return the comparison of one case. The first summary is that of the baseline."""
+    return ComparedCase(case, list(summaries), [None, *(_delta(summaries[0], each) for each in summaries[1:])])
 
 
 def _delta(before: CaseSummary | None, after: CaseSummary | None) -> CaseDelta | None:
@@ -133,16 +194,12 @@ def _delta(before: CaseSummary | None, after: CaseSummary | None) -> CaseDelta |
     return CaseDelta(after.score - before.score, welch_interval(one, two))
 
 
-def _difference(evaluation: Evaluation, number: int, cases: Sequence[ComparedCase]) -> ComparedEvaluation:
-    pairs = [(case.case, delta) for case in cases if (delta := case.deltas[number]) is not None]
-    deltas = [delta.delta for _, delta in pairs]
-    # The trials are the only units if there is a single case.
-    interval = pairs[0][1].interval if len(pairs) == 1 else mean_interval(deltas, -1.0, 1.0)
+def _difference(id: UUID, deltas: Sequence[float]) -> ComparedEvaluation:
     return ComparedEvaluation(
-        evaluation,
-        shared=len(pairs),
+        id,
+        shared=len(deltas),
         score=fmean(deltas) if deltas else None,
-        interval=interval,
-        better=[case for case, delta in pairs if delta.delta > 0],
-        worse=[case for case, delta in pairs if delta.delta < 0],
+        interval=mean_interval(deltas, -1.0, 1.0),
+        better=sum(delta > 0 for delta in deltas),
+        worse=sum(delta < 0 for delta in deltas),
     )

@@ -10,9 +10,9 @@ from uuid import UUID
 
 from lockstitch.agents.evals.grader import Case, Grader
 from lockstitch.agents.evals.recorded_runs import RecordedRuns
-from lockstitch.agents.evals.results import CaseOutcome, Evaluation, Totals
+from lockstitch.agents.evals.results import CaseOutcome, Evaluation, Totals, summaries_of
 from lockstitch.errors import Conflict
-from lockstitch.model import Eval, Json, codec, foreign_id, text_of
+from lockstitch.model import Eval, EvalScores, Json, codec, foreign_id, text_of
 from lockstitch.model.message import user
 from lockstitch.store import Store, Where
 
@@ -111,6 +111,8 @@ class EvaluationStore:
         """Store the totals and return the record. The evaluation is then finished."""
         result: Json = {"status": "completed", **Totals.of(outcomes)._asdict()}
         finished = evaluation.changed(result=result, updated_at=self._store.clock.now())
+        scores = {case.case: case.score for case in summaries_of(outcomes)}
+        await self._store.table(EvalScores).put(EvalScores(id=evaluation.id, project=evaluation.project, scores=scores))
         await self._store.evals.put(finished)
         return finished
 
@@ -150,6 +152,18 @@ async def outcome_records(
 async def outcomes_of(store: Store, evaluation: Eval) -> list[CaseOutcome]:
     """Return the outcomes of the trials that are stored, in the order of the dataset."""
     return [outcome_of(record) for record in await outcome_records(store, evaluation)]
+
+
+async def scores_of(store: Store, evaluation: Eval) -> dict[str, float]:
+    """Return the mean score of each case, in the order of the dataset.
+
+    While an evaluation runs, they are those of the trials that are done.
+    """
+    if evaluation.result.get("status") == "completed":
+        stored = await store.table(EvalScores).get_or_none(evaluation.id)
+        if stored is not None:
+            return stored.scores
+    return {case.case: case.score for case in summaries_of(await outcomes_of(store, evaluation))}
 
 
 def outcome_of(record: Eval) -> CaseOutcome:

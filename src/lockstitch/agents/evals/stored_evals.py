@@ -1,10 +1,20 @@
 """`Evals`: list, read and compare the evaluations of a project. Results are JSON, as in the HTTP API."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-from lockstitch.agents.evals.comparison import Comparison, compare
-from lockstitch.agents.evals.records import TYPE, evaluation_of, outcome_of, outcomes_of, trials_of
+from lockstitch.agents.evals.comparison import (
+    ComparedCase,
+    ComparedEvaluation,
+    ComparedPage,
+    EvaluationScores,
+    Place,
+    Shown,
+    compare,
+    compared_case,
+)
+from lockstitch.agents.evals.records import TYPE, evaluation_of, outcome_of, outcomes_of, scores_of, trials_of
 from lockstitch.agents.evals.results import CaseSummary, Totals, summaries_of
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Eval, Json, as_id, foreign_id
@@ -16,6 +26,9 @@ MAX_COMPARED: Final = 8
 
 _COUNTED: Final = 2_000
 """Up to this number of trials, an evaluation that runs has totals of the trials that are done."""
+
+_Tables = list[dict[str, CaseSummary]]
+"""Alias: inside `Evals`, the method `list` hides the type."""
 
 
 class Evals:
@@ -94,9 +107,9 @@ class Evals:
         return {"cases": [summary.as_json() for summary in summaries], "next": last}
 
     async def compare(
-        self, refs: Sequence[str], *, changed: bool = False, limit: int = 1000, after: int | None = None
+        self, refs: Sequence[str], *, changed: bool = False, limit: int = 100, after: str | None = None
     ) -> Json:
-        """Compare evaluations case by case. The first one is the baseline.
+        """Compare evaluations case by case, the worst differences first. The first evaluation is the baseline.
 
         Args:
             refs: Two or more evaluations: ids, `name#number`, or names.
@@ -104,11 +117,15 @@ class Evals:
             limit: Maximum number of cases.
             after: `next` of the previous page.
         """
-        comparison = await self.comparison(refs)
-        cases = [case for case in comparison.cases if case.differs or not changed]
-        first = after or 0
-        following = first + limit if first + limit < len(cases) else None
-        return {**comparison._replace(cases=cases[first : first + limit]).as_json(), "next": following}
+        records = await self.compared(refs)
+        page = await self.comparison(records, "changed" if changed else "all", limit=limit, after=after)
+        return {
+            "evals": [await self.shown(record) for record in records],
+            "differences": [difference.as_json() for difference in page.comparison.differences],
+            "cases": [case.as_json() for case in page.cases],
+            "total": page.total,
+            "next": page.next,
+        }
 
     async def record(self, ref: str) -> Eval:
         """Return the record of an evaluation. Raises `NotFound` if the project has none.
@@ -156,12 +173,60 @@ class Evals:
         page = summaries_of([outcome_of(each) for each in records if _place(each, trials) in shown])
         return page, places[limit - 1] if len(places) > limit else None
 
-    async def comparison(self, refs: Sequence[str]) -> Comparison:
-        """Compare evaluations. See `compare`."""
+    async def compared(self, refs: Sequence[str]) -> Sequence[Eval]:
+        """Return the records of the evaluations of a comparison. Raises `Refused` if there are too few or too many."""
         if not 2 <= len(set(refs)) <= MAX_COMPARED:
             raise Refused(f"A comparison needs 2 to {MAX_COMPARED} different evaluations.")
-        records = {record.id: record for record in [await self.record(ref) for ref in refs]}
-        return compare([evaluation_of(record, await outcomes_of(self._store, record)) for record in records.values()])
+        return tuple({record.id: record for record in [await self.record(ref) for ref in refs]}.values())
+
+    async def comparison(
+        self, records: Sequence[Eval], show: Shown, *, limit: int, after: str | None = None
+    ) -> ComparedPage:
+        """Compare evaluations and return a page of their cases. See `compare`."""
+        scores = [EvaluationScores(record.id, await scores_of(self._store, record)) for record in records]
+        result = compare(scores)
+        numbers = result.numbers(show)
+        first = 0
+        if after is not None:
+            first = bisect_right(numbers, Place.of(after), key=lambda number: result.place(show, number))
+        page = numbers[first : first + limit]
+        cases = await self._compared_cases(records, scores, [result.cases[number] for number in page])
+        differences = [
+            await self._only_case(records, scores, difference) if difference.shared == 1 else difference
+            for difference in result.differences
+        ]
+        following = str(result.place(show, page[-1])) if first + limit < len(numbers) else None
+        return ComparedPage(result._replace(differences=differences), cases, len(numbers), following)
+
+    async def _only_case(
+        self, records: Sequence[Eval], scores: Sequence[EvaluationScores], difference: ComparedEvaluation
+    ) -> ComparedEvaluation:
+        """Return a difference of a single case, with the interval of its trials. They are the only units."""
+        at = next(at for at, record in enumerate(records) if record.id == difference.id)
+        case = next(case for case in scores[at].scores if case in scores[0].scores)
+        (compared,) = await self._compared_cases([records[0], records[at]], [scores[0], scores[at]], [case])
+        return difference._replace(interval=compared.deltas[1].interval if compared.deltas[1] else None)
+
+    async def _compared_cases(
+        self, records: Sequence[Eval], scores: Sequence[EvaluationScores], cases: Sequence[str]
+    ) -> Sequence[ComparedCase]:
+        tables: _Tables = []
+        for record, (_, own) in zip(records, scores, strict=True):
+            trials, wanted = trials_of(record), {case for case in cases if case in own}
+            if record.result.get("status") == "completed":
+                places = [place for place, case in enumerate(own) if case in wanted]
+                positions = [place * trials + trial for place in places for trial in range(trials)]
+                where = (Where("parent_id", "=", record.id), Where("position", "in", positions))
+                found = await self._store.evals.find(*where, order=("position", "id")) if positions else []
+                outcomes = [outcome_of(each) for each in found]
+            else:
+                outcomes = [each for each in await outcomes_of(self._store, record) if each.case in wanted]
+            tables.append({summary.case: summary for summary in summaries_of(outcomes)})
+        return [compared_case(case, [table.get(case) for table in tables]) for case in cases]
+
+    async def shown(self, record: Eval) -> Json:
+        """Return a record as `get` returns it."""
+        return await self._shown(record, partial=True)
 
     async def _shown(self, record: Eval, *, partial: bool = False) -> Json:
         evaluation, all_trials = evaluation_of(record), int(record.input.get("cases") or 0) * trials_of(record)

@@ -75,7 +75,7 @@ def compare(
     all_: Annotated[bool, typer.Option("--all", help="Also show cases with equal scores.")] = False,
     limit: Limit = 100,
 ) -> None:
-    """Compare two or more evaluations case by case. The first one is the baseline.
+    """Compare two or more evaluations case by case, the worst differences first. The first one is the baseline.
 
     `*` marks a difference whose 95 % interval does not contain 0.
     """
@@ -91,7 +91,8 @@ def compare(
         session.out.table(columns, [_compared(case) for case in value["cases"]])
         session.out.line()
     for title, row in zip(titles, value["evals"], strict=True):
-        session.out.line(f"{title}: {_summary(row)}")
+        done = f"{row['trials_done']:,} of {plural(row['trials_total'], 'trial')} done."
+        session.out.line(f"{title}: {done if row['score'] is None else _summary(row)}")
     for title, difference in zip(titles[1:], value["differences"], strict=True):
         session.out.line(f"{title} against {titles[0]}: {_difference(difference)}", _style(difference["score"]))
     if value["next"] is not None:
@@ -174,7 +175,7 @@ def _difference(difference: Json) -> str:
     if difference["score"] is None:
         return "no case in common."
     certain = "" if difference["certain"] else ", within the uncertainty"
-    numbers = f"{len(difference['better']):,} better, {len(difference['worse']):,} worse"
+    numbers = f"{difference['better']:,} better, {difference['worse']:,} worse"
     mean = f"score {difference['score']:+.3f}{_range(difference['interval'])}{certain}"
     return f"{mean}; of {plural(difference['shared'], 'case')} {numbers}."
 

@@ -227,8 +227,8 @@ class EvalDifference(ResponseModel):
     score: float | None
     interval: list[float] | None
     certain: bool
-    better: list[str]
-    worse: list[str]
+    better: int
+    worse: int
 
 
 class ComparedCase(ResponseModel):
@@ -242,7 +242,12 @@ class ComparedCase(ResponseModel):
 Evals = _object("Evals", evals=list[Eval], next=str | None)
 EvalCases = _object("EvalCases", cases=list[EvalCase], next=int | None)
 EvalComparison = _object(
-    "EvalComparison", evals=list[Json], differences=list[EvalDifference], cases=list[ComparedCase], next=int | None
+    "EvalComparison",
+    evals=list[Eval],
+    differences=list[EvalDifference],
+    cases=list[ComparedCase],
+    total=int,
+    next=str | None,
 )
 
 

@@ -93,10 +93,10 @@ async def compare(
     caller: Reader,
     id: Annotated[list[TextParam], Query(min_length=2, max_length=MAX_COMPARED)],
     changed: bool = False,
-    limit: Limit = 1000,
-    after: Cursor = None,
+    limit: Limit = 100,
+    after: Filter = None,
 ) -> ExactJSON:
-    """Compare evaluations case by case. The first one is the baseline."""
+    """Compare evaluations case by case, the worst differences first. The first evaluation is the baseline."""
     return ExactJSON(await evals_of(caller).compare(id, changed=changed, limit=limit, after=after))
 
 

@@ -1,13 +1,13 @@
 """The pages of evaluations: the list, one evaluation with its cases, and the comparison of several."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
 
 from fastapi import Form, Query, Request
 from starlette.responses import HTMLResponse, Response
 
-from lockstitch.agents.evals.comparison import ComparedCase
+from lockstitch.agents.evals.comparison import Shown
 from lockstitch.agents.evals.requests import EvalRequest
 from lockstitch.agents.evals.stored_evals import MAX_COMPARED, Evals
 from lockstitch.model import parse_time
@@ -22,7 +22,6 @@ PAGE: Final = 50
 CASES: Final = 100
 
 Filter = Annotated[str, Query(max_length=255)]
-Shown = Literal["changed", "better", "worse", "all"]
 
 router = page_router()
 
@@ -82,43 +81,26 @@ async def comparison(
     caller: Reader,
     id: Annotated[list[UUID] | None, Query()] = None,
     show: Shown = "changed",
-    after: Annotated[int, Query(ge=0)] = 0,
+    after: Filter = "",
 ) -> Response:
     """Render the comparison of evaluations case by case. The first of them in time is the baseline."""
-    stored, ids = Evals(caller.store), dict.fromkeys(id or ())
+    stored, ids = Evals(caller.store), dict.fromkeys(map(str, id or ()))
     if not 2 <= len(ids) <= MAX_COMPARED:
         return redirect_to(request, "/evals", f"Select 2 to {MAX_COMPARED} evaluations.")
-    records = sorted([await stored.record(str(ref)) for ref in ids], key=lambda record: (record.created_at, record.id))
-    refs = [str(record.id) for record in records]
-    result = await stored.comparison(refs)
-    cases = [case for case in result.cases if _is_shown(case, show)]
-    query = urlencode([("id", ref) for ref in refs])
-    last = after + CASES
+    records = sorted(await stored.compared([*ids]), key=lambda record: (record.created_at, record.id))
+    page = await stored.comparison(records, show, limit=CASES, after=after or None)
+    query = urlencode([("id", str(record.id)) for record in records])
     shown: dict[str, Any] = {
-        "evals": result.evaluations,
-        "totals": [evaluation.totals for evaluation in result.evaluations],
-        "differences": [None, *result.differences],
-        "cases": cases[after:last],
-        "number": len(cases),
+        "evals": [await stored.shown(record) for record in records],
+        "differences": [None, *page.comparison.differences],
+        "cases": page.cases,
+        "number": page.total,
         "show": show,
         "query": query,
-        "next": f"{query}&show={show}&after={last}" if last < len(cases) else "",
+        "next": f"{query}&show={show}&after={page.next}" if page.next else "",
     }
     template = "evals/compared.html" if is_htmx_request(request) else "evals/compare.html"
     return render_page(request, caller, template, **shown)
-
-
-def _is_shown(case: ComparedCase, show: Shown) -> bool:
-    deltas = [delta.delta for delta in case.deltas if delta is not None]
-    match show:
-        case "all":
-            return True
-        case "better":
-            return any(delta > 0 for delta in deltas)
-        case "worse":
-            return any(delta < 0 for delta in deltas)
-        case "changed":
-            return case.differs
 
 
 @router.get("/evals/{ref}")
