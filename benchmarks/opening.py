@@ -168,7 +168,7 @@ def served(url: str) -> Iterator[Server]:
 async def requests(server: Server, url: str, backend: str, known: varied.Varied, among: str) -> list[Row]:
     """Return the rows of all paths: elapsed time, and processor time of the server and the database."""
     rows: list[Row] = []
-    async with httpx2.AsyncClient(base_url=server.address, timeout=60) as client:
+    async with httpx2.AsyncClient(base_url=server.address, timeout=60, follow_redirects=True) as client:
 
         async def asked(path: str) -> float:
             headers = {"Accept": "application/json" if path.startswith("/api") else "text/html"}

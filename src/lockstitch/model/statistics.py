@@ -49,6 +49,8 @@ class StatsFilter:
     threads: Sequence[UUID] | None = None
     groups: Sequence[str] | None = None
     """Names of groups of runs, see `run_group`."""
+    most: int | None = None
+    """Maximum number of rows: those with the highest cost. None: all. Backends may return more."""
 
 
 def run_group(run: Run, project: str) -> str:

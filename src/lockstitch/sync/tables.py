@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, Unpack
 from uuid import UUID
 
 from lockstitch.model import Agent, AgentVersion, DailyMetric, Json, Run, Schedule, Thread
-from lockstitch.model.statistics import Group, LatencyRow, Span
+from lockstitch.model.statistics import Group, LatencyRow, Span, UsageRow
 from lockstitch.store import Condition
 from lockstitch.store.portal import Portal
 from lockstitch.store.reports.statistics import RunFilter, Statistics, UsageTable
@@ -334,6 +334,12 @@ class SyncStatistics:
         counts a run with several tags once.
         """
         return self._portal.call(self._statistics.usage(*by, all_projects=all_projects, **only))
+
+    def dearest(
+        self, by: Literal["tree", "user"], limit: int, *, all_projects: bool = False, **only: Unpack[RunFilter]
+    ) -> list[UsageRow]:
+        """Return the trees or users with the highest cost, without deleted runs."""
+        return self._portal.call(self._statistics.dearest(by, limit, all_projects=all_projects, **only))
 
     def tools(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[LatencyRow]:
         """Return the latency and error rate of each tool, the slowest average first."""

@@ -2,7 +2,9 @@
 
 import re
 from datetime import timedelta
+from html import unescape
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from playwright.async_api import Page, expect
@@ -12,7 +14,7 @@ from lockstitch.errors import Refused, StoreUnreachable
 from lockstitch.model import Alert, FakeClock, Thread
 from lockstitch.server import Settings
 from lockstitch.server.pages.stats import charts
-from lockstitch.server.pages.stats.charts import range_of
+from lockstitch.server.pages.stats.charts import moments, range_of
 from lockstitch.store import Store
 from tests.server.looking import look, problems
 from tests.server.serving import caller, serving
@@ -91,6 +93,25 @@ async def test_tables_have_the_figures_of_the_store(busy: Store) -> None:
     assert HOSTILE not in html + agents
     for other_thread in await busy.in_project("elsewhere").threads(limit=None):
         assert str(other_thread.id) not in html
+
+
+async def test_agent_filters_every_panel_and_stays_in_links(busy: Store) -> None:
+    agent = next(row.group[0] for row in (await busy.statistics.usage("agent")).rows if row.group[0])
+    span = range_of("7d", "", "", NOW)
+    only: Any = {"since": span.since, "until": span.until, "agent": agent}
+    async with serving(busy) as url, caller(url) as http:
+        for by in ("model", "user", "tag", "version", "agent"):
+            html = (await http.get("/stats", params={"range": "7d", "by": by, "agent": agent, "whole": "true"})).text
+            days = {row.group[0]: row.cost or 0 for row in (await busy.statistics.usage("day", **only)).rows}
+            shown = sum(sum(map(float, cells(html, "cost")[f"{moments(day)[0]:%-d %b}"])) for day in span.spans)
+            assert by == "tag" or shown == pytest.approx(sum(days.values()))
+            links = re.findall(r'href="(/stats\?[^"]*|/stats/threads/[^"]*)"', html)
+            assert len(links) > 10
+            assert all(dict(parse_qsl(urlsplit(unescape(link)).query))["agent"] == agent for link in links), by
+        total = (await busy.statistics.usage(**only)).total
+        assert f"{total.runs:,} <small>" in html
+        none = (await http.get("/stats", params={"agent": "missing", "whole": "true"})).text
+        assert "<dd>0 <small>0 completed" in none
 
 
 async def test_range_limits_the_figures() -> None:
@@ -198,9 +219,9 @@ async def test_charts_work_in_a_browser(busy: Store, page: Page) -> None:
             await expect(sheet.get_by_role("heading", name=group, exact=True)).to_be_visible()
         assert await problems(page, "#keys") == []
         await page.keyboard.press("Escape")
-        await page.locator(".menu > summary").click()
+        await page.get_by_text("Custom…").click()
         await page.keyboard.press("Escape")
-        await expect(page.locator(".menu > .pop")).to_be_hidden()
+        await expect(page.locator(".menu > .pop").first).to_be_hidden()
         await page.get_by_role("link", name="Agent", exact=True).click()
         await page.wait_for_url("**by=agent")
         await expect(page.locator("#panel-cost canvas")).to_be_visible()

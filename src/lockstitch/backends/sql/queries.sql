@@ -260,7 +260,7 @@ WITH RECURSIVE {roots}chosen AS (
     WHERE {filters}{totals})
 SELECT {groups}{sum}(runs), {sum}(failed_runs), {sum}(input_tokens), {sum}(output_tokens), {sum}(cache_read_tokens),
        {sum}(cache_write_tokens), CASE WHEN count(parts) > 0 THEN {sum}(parts) END, {sum}(unpriced)
-FROM chosen{grouping};
+FROM chosen{grouping}{most};
 
 -- name: usage_totals
 UNION ALL
@@ -269,8 +269,8 @@ UNION ALL
     FROM {table} u WHERE {total_filters};
 
 -- name: user_totals_add
-INSERT INTO user_totals (day, project, agent, status, model, user_id, version, tags, runs, failed_runs, input_tokens, output_tokens,
-                         cache_read_tokens, cache_write_tokens, parts, unpriced);
+INSERT INTO user_totals (day, project, agent, status, model, user_id, version, tags, root, runs, failed_runs,
+                         input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, parts, unpriced);
 
 -- name: usage_totals_add
 INSERT INTO usage_totals (day, project, agent, status, model, runs, failed_runs, input_tokens, output_tokens,
@@ -336,14 +336,15 @@ shares AS (
     LEFT JOIN priced ON priced.id = c.id AND priced.name = calls.name{totals})
 SELECT {groups}{sum}(runs), {sum}(failed_runs), {sum}(input_tokens), {sum}(output_tokens), {sum}(cache_read_tokens),
        {sum}(cache_write_tokens), CASE WHEN count(parts) > 0 THEN {sum}(parts) END, {sum}(unpriced)
-FROM shares{of_model}{grouping};
+FROM shares{of_model}{grouping}{most};
 
 -- name: usage_roots
--- Every thread with its root.
-roots (id, root) AS (
-    SELECT id, id FROM threads WHERE parent_id IS NULL
+-- Every thread of the runs with its root.
+ancestors (id, root, parent_id) AS (
+    SELECT DISTINCT t.id, t.id, t.parent_id FROM runs r JOIN threads t ON t.id = r.thread_id WHERE {filters}
     UNION ALL
-    SELECT t.id, roots.root FROM roots JOIN threads t ON t.parent_id = roots.id),
+    SELECT below.id, t.id, t.parent_id FROM ancestors below JOIN threads t ON t.id = below.parent_id),
+roots (id, root) AS (SELECT id, root FROM ancestors WHERE parent_id IS NULL),
 
 -- name: latencies
 -- Percentiles by nearest rank: the smallest duration that N percent of the calls do not exceed. Calls with the same

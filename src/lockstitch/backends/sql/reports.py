@@ -59,6 +59,7 @@ _TOTALS = {
     "user": "u.user_id",
     "version": "u.version",
     "tag": "u.tags",
+    "tree": "u.root",
 }
 """Column of each group in the daily totals."""
 
@@ -87,7 +88,7 @@ def _usage(
     tree = "tree" in stats_filter.by
     by_model = "model" in stats_filter.by or stats_filter.model is not None
     parts = {
-        "roots": dialect.queries["usage_roots"] + " " if tree else "",
+        "roots": dialect.text("usage_roots", filters=filters) + " " if tree else "",
         "tree": " JOIN roots ON roots.id = t.id" if tree else "",
         "keys": "".join(f", {_KEYS[key]} AS {names[key]}" for key in keys),
         "kept_keys": "".join(f", c.{names[key]}" for key in keys),
@@ -97,7 +98,13 @@ def _usage(
         "of_model": "" if stats_filter.model is None else " WHERE model = :model",
         "totals": "",
         "into": into,
+        "most": "",
     }
+    if stats_filter.most is not None:
+        # Cost, input tokens and runs, by their places among the columns.
+        runs = len(names) + 1
+        parts["most"] = f" ORDER BY {runs + 6} DESC NULLS LAST, {runs + 2} DESC, {runs} DESC LIMIT :most"
+        parameters["most"] = stats_filter.most
     if stats_filter.model is not None:
         parameters["model"] = stats_filter.model
     if totals_of is not None:

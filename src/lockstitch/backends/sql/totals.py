@@ -21,10 +21,10 @@ from lockstitch.model.statistics import TOOL_ERRORS, Group, StatsFilter
 
 T = TypeVar("T")
 
-GROUPS: Final[tuple[Group, ...]] = ("day", "project", "agent", "status", "model", "user", "version", "tag")
+GROUPS: Final[tuple[Group, ...]] = ("day", "project", "agent", "status", "model", "user", "version", "tag", "tree")
 """Groups of the totals."""
 
-FINE_GROUPS: Final[frozenset[Group]] = frozenset({"user", "version", "tag"})
+FINE_GROUPS: Final[frozenset[Group]] = frozenset({"user", "version", "tag", "tree"})
 """Groups that only `user_totals` has."""
 
 CALLED: Final = {

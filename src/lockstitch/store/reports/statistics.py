@@ -88,9 +88,18 @@ class Statistics:
         groups: defaultdict[tuple[str | None, ...], list[UsageRow]] = defaultdict(list)
         for row in usage_rows:
             groups[row.group].append(row)
-        rows = [sum_usage(same, group) for group, same in groups.items()]
+        # Reports by user or tree have thousands of groups, and most of them one row.
+        rows = [same[0] if len(same) == 1 else sum_usage(same, group) for group, same in groups.items()]
         rows = [row for row in rows if any(row[1:])]
         return UsageTable(stats_filter.by, sorted(rows, key=lambda row: _order(stats_filter.by, row)), total)
+
+    async def dearest(
+        self, by: Literal["tree", "user"], limit: int, *, all_projects: bool = False, **only: Unpack[RunFilter]
+    ) -> list[UsageRow]:
+        """Return the trees or users with the highest cost, without deleted runs."""
+        stats_filter = replace(self._filter(all_projects, only, (by,)), most=limit)
+        rows = [row for row in await self._backend.usage(stats_filter) if any(row[1:])]
+        return sorted(rows, key=lambda row: _order((by,), row))[:limit]
 
     async def tools(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[LatencyRow]:
         """Return the latency and error rate of each tool, the slowest average first."""

@@ -1,9 +1,9 @@
 """The stats page: usage, cost, latency and failures. Each panel loads when it becomes visible."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 from uuid import UUID
 
 from fastapi import Query, Request
@@ -19,6 +19,7 @@ from lockstitch.server.pages.stats import charts
 from lockstitch.server.pages.stats.alerts import alert_rows
 from lockstitch.server.pages.stats.charts import PRESETS, Range, moments, range_of
 from lockstitch.server.problems import Problem, problem_of
+from lockstitch.store import Where
 from lockstitch.store.reports.statistics import RunFilter, UsageTable
 
 router = page_router()
@@ -26,23 +27,28 @@ router = page_router()
 _GROUPS: Final[tuple[Group, ...]] = ("model", "agent", "version", "user", "tag", "project")
 _FEW: Final = 8
 _DEAREST: Final = 50
+_MOST_AGENTS: Final = 200
+"""Maximum number of agents that the filter suggests."""
 
 RangeName = Annotated[str, Query(alias="range", max_length=10)]
 Day = Annotated[str, Query(max_length=10)]
 By = Annotated[str, Query(max_length=10)]
+AgentName = Annotated[str, Query(max_length=255)]
 
 
 @dataclass(frozen=True, slots=True)
 class StatsView:
-    """The caller, range and grouping of a request."""
+    """The caller, range, grouping and agent of a request."""
 
     caller: Caller
     range: Range
     by: Group
+    agent: str = ""
+    """Only the runs of this agent. Empty: all runs."""
 
     @property
     def only(self) -> RunFilter:
-        return {"since": self.range.since, "until": self.range.until}
+        return {"since": self.range.since, "until": self.range.until, "agent": self.agent or None}
 
     @property
     def everywhere(self) -> bool:
@@ -55,7 +61,22 @@ class StatsView:
 
     @property
     def query(self) -> str:
-        return f"{self.range.query}&{urlencode({'by': self.by})}"
+        return self.address()
+
+    def address(self, *, range_: str = "", by: str = "") -> str:
+        """Return the query string of the page, with another range or grouping."""
+        range_query = urlencode({"range": range_}) if range_ else self.range.query
+        return "&".join(filter(None, (range_query, urlencode({"by": by or self.by}), self.agent_query)))
+
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        """The range and the grouping as fields of a form."""
+        return parse_qsl(f"{self.range.query}&{urlencode({'by': self.by})}")
+
+    @property
+    def agent_query(self) -> str:
+        """The filter of the agent as a part of a query string."""
+        return urlencode({"agent": self.agent}) if self.agent else ""
 
     async def usage(self, *by: Group) -> UsageTable:
         return await self.caller.store.statistics.usage(*by, all_projects=self.everywhere, **self.only)
@@ -84,9 +105,12 @@ async def stats(
     since: Day = "",
     until: Day = "",
     by: By = "model",
+    agent: AgentName = "",
     whole: bool = False,
 ) -> HTMLResponse:
-    look = _look(caller, range_, since, until, by)
+    look = _look(caller, range_, since, until, by, agent)
+    in_project = Where("project", "=", caller.project)
+    agents = await caller.store.agents.find(in_project, order=("name",), limit=_MOST_AGENTS)
     shown = {name: await _filled(look, name) for name in PANELS} if whole else {}
     return render_page(
         request,
@@ -99,6 +123,7 @@ async def stats(
         whole=whole,
         compact=charts.compact,
         alerts=await alert_rows(caller),
+        agents=agents,
         **await _strip(look),
     )
 
@@ -112,19 +137,20 @@ async def panel(
     since: Day = "",
     until: Day = "",
     by: By = "model",
+    agent: AgentName = "",
 ) -> HTMLResponse:
     if name not in PANELS:
         raise Problem(404, "NotFound", f"Panel {name} not found.")
-    look = _look(caller, range_, since, until, by)
+    look = _look(caller, range_, since, until, by, agent)
     filled = await _filled(look, name)
     return render_page(request, caller, "stats/panel.html", look=look, name=name, panel=PANELS[name], found=filled)
 
 
 @router.get("/stats/threads/{span}", name="stats_threads")
-async def span_threads(request: Request, caller: Reader, span: str) -> HTMLResponse:
+async def span_threads(request: Request, caller: Reader, span: str, agent: AgentName = "") -> HTMLResponse:
     """Render the threads of a day or an hour, most expensive first."""
     since, until = moments(span)
-    table = await caller.store.statistics.usage("tree", since=since, until=until)
+    table = await caller.store.statistics.usage("tree", since=since, until=until, agent=agent.strip() or None)
     return render_page(
         request,
         caller,
@@ -196,8 +222,8 @@ async def _shares(look: StatsView) -> dict[str, Any]:
 
 async def _dearest(look: StatsView) -> dict[str, Any]:
     # Only the caller's project: the page cannot open threads of other projects.
-    table = await look.caller.store.statistics.usage("tree", **look.only)
-    return {"rows": await _trees(look.caller, table.rows[:_FEW]), "table": table}
+    rows = await look.caller.store.statistics.dearest("tree", _FEW, **look.only)
+    return {"rows": await _trees(look.caller, rows)}
 
 
 PANELS: Final = {
@@ -225,7 +251,7 @@ async def _strip(look: StatsView) -> dict[str, Any]:
     try:
         table = await look.usage("status")
         earlier = await look.caller.store.statistics.usage(
-            all_projects=look.everywhere, since=before.since, until=before.until
+            all_projects=look.everywhere, since=before.since, until=before.until, agent=look.agent or None
         )
     except LockstitchError as exc:
         return {"problem": problem_of(exc)}
@@ -250,9 +276,9 @@ async def _trees(caller: Caller, rows: Sequence[UsageRow]) -> list[tuple[Thread 
     return [(heads.get(as_id(row.group[0] or "") or UUID(int=0)), row) for row in rows]
 
 
-def _look(caller: Caller, name: str, since: str, until: str, by: str) -> StatsView:
-    look = StatsView(caller, range_of(name, since, until, caller.store.clock.now()), "model")
+def _look(caller: Caller, name: str, since: str, until: str, by: str, agent: str) -> StatsView:
+    look = StatsView(caller, range_of(name, since, until, caller.store.clock.now()), "model", agent.strip())
     for group in look.groups:
         if group == by:
-            return StatsView(caller, look.range, group)
+            return replace(look, by=group)
     raise Refused(f"Cannot split by {by!r}. Use one of: {', '.join(look.groups)}.")

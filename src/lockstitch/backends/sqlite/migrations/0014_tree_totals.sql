@@ -1,0 +1,4 @@
+-- Usage of a day by tree.
+ALTER TABLE user_totals ADD COLUMN root TEXT;
+-- The totals are computed again, with the new column.
+DELETE FROM settled_days;
