@@ -175,6 +175,8 @@ async def test_finds_sessions_by_index(office: Store, direct: Direct, store_url:
             async with await psycopg.AsyncConnection.connect(store_url) as connection:
                 await connection.execute("SET search_path TO lockstitch")
                 await connection.execute("SET enable_seqscan TO off")
+                # An earlier test may have vacuumed the table. If its size is known, any of its indexes will do.
+                await connection.execute("TRUNCATE prioritizer_sessions")
                 rows = await (await connection.execute(f"EXPLAIN {query}".encode())).fetchall()
             plans.append(str(rows))
             assert "Seq Scan" not in plans[-1], plans[-1]
