@@ -2,9 +2,11 @@
 
     python -m tests.integrations.langgraph.victim URL
 
-Each process is a fork of this one, which has imported everything. The output has one JSON line per point.
+Each process is a fork of this one, which has executed the graph once and so has imported everything. The output has one
+JSON line per point.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -69,6 +71,7 @@ async def recover(url: str, thread: str) -> None:
 
 
 def main(url: str) -> None:
+    asyncio.run(die(url, "whole", 0))
     for number in count(1):
         killed = in_fork(lambda number=number: die(url, f"{number}", number))
         in_fork(lambda number=number: recover(url, f"{number}"))
