@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import sys
+from typing import Any
 
 from lockstitch.agents.agent import Agent
 from lockstitch.agents.evals.recorded_runs import RecordedRuns
@@ -29,11 +30,15 @@ REPLIES: tuple[str | Json, ...] = (
 
 
 class Shop:
-    """An agent with a tool that has an effect, and the calls that its tools got. With `lethal`, step 3 is fatal."""
+    """An agent with a tool that has an effect, and the calls that its tools got. With `lethal`, step 3 is fatal.
 
-    def __init__(self, *replies: str | Json, lethal: bool = False) -> None:
+    `reply` makes the replies instead of `replies`.
+    """
+
+    def __init__(self, *replies: str | Json, lethal: bool = False, reply: Any = None) -> None:
         self.ran: list[str] = []
         self._replies = replies or REPLIES
+        self._make_reply = reply
         self._lethal = lethal
         self.requests: list[ModelRequest] = []
 
@@ -57,7 +62,7 @@ class Shop:
         if self._lethal and request.step == 3:
             os.kill(os.getpid(), signal.SIGKILL)
         self.requests.append(request)
-        return self._replies[request.step - 1]
+        return self._make_reply(request) if self._make_reply else self._replies[request.step - 1]
 
 
 async def main(url: str, *, as_eval: bool) -> None:

@@ -40,7 +40,9 @@ async def test_token_gives_access_to_its_own_project(store: Store) -> None:
 
 async def test_webhook_of_an_alert_needs_an_administrator(store: Store) -> None:
     """The server calls webhooks, so a token of a tenant must not choose their address."""
-    secrets = {scope: (await store.tokens.create(scope, sorted({"read", scope})))[1] for scope in ("read", "write", "admin")}
+    secrets = {
+        scope: (await store.tokens.create(scope, sorted({"read", scope})))[1] for scope in ("read", "write", "admin")
+    }
     alert = {"measure": "cost", "above": 1}
     async with serving(store, settings=LOCKED) as url:
 

@@ -25,7 +25,7 @@ from lockstitch.server.pages.feedback.view import feedback_on_run
 from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.pages.run import panel, parts
 from lockstitch.server.pages.run.compare import counterpart
-from lockstitch.server.pages.run.replay import can_replay
+from lockstitch.server.pages.run.replay import can_replay, prompt_of
 from lockstitch.server.pages.run.time_scale import ticks
 from lockstitch.server.pages.run.waterfall import Waterfall, waterfall
 from lockstitch.server.problems import Problem
@@ -131,6 +131,7 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
     run_page_view = await view_of(caller, run, head)
     before, after = await _neighbours(caller, run)
     other_runs = await _other_runs(caller, run)
+    may_replay = can_replay(caller, run, head)
     if not against:
         against = str(await counterpart(caller.store, run, head) or "")
     return render_page(
@@ -146,7 +147,8 @@ async def run_page(request: Request, caller: Reader, ref: str, at: str = "", aga
         other_runs=other_runs,
         against="" if against == "none" else against,
         at=at,
-        can_replay=can_replay(caller, run, head),
+        can_replay=may_replay,
+        prompt=await prompt_of(caller, run) if may_replay else "",
         panel=await panel_at(caller, run, at or "run"),
         given=await feedback_on_run(caller, run),
         run_path=_path(request, run),
