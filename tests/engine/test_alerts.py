@@ -128,7 +128,7 @@ async def test_changes_are_reported_until_the_webhook_accepts(
     assert (await store.table(Alert).get("default", "spent")).checked_at == clock.now()
 
 
-async def test_invalid_alerts_are_refused(store: Store) -> None:
+async def test_invalid_alerts_are_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong: list[dict[str, Any]] = [
         {"measure": "speed"},
         {"above": float("nan")},
@@ -150,5 +150,9 @@ async def test_invalid_alerts_are_refused(store: Store) -> None:
     with pytest.raises(NotFound):
         await Alerts(store).remove("n")
     await Alerts(store).set("n", "cost", 1)
+    monkeypatch.setattr("lockstitch.store.alerts.MOST", 1)
+    with pytest.raises(Refused, match="1 alerts"):
+        await Alerts(store).set("other", "cost", 1)
+    await Alerts(store).set("n", "cost", 2)
     await Alerts(store).remove("n")
     assert await Alerts(store).list() == []

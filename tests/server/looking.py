@@ -79,13 +79,15 @@ each combination of colours, backgrounds and fonts are checked."""
 
 
 async def sticks_out(page: Page) -> list[str]:
-    """Return the elements that cause horizontal scrolling."""
+    """Return the elements that cause horizontal scrolling, and links of the navigation bar that are cut."""
     return await page.evaluate(_WIDER)
 
 
 _WIDER = """() => {
   const page = document.documentElement, width = page.clientWidth;
-  if (page.scrollWidth <= width) return [];
+  const outside = ({ left, right }) => left < -1 || right > width + 1;
+  const links = [...document.querySelectorAll(".nav a")].filter((one) => outside(one.getBoundingClientRect()));
+  if (page.scrollWidth <= width) return links.map((one) => `NAV: ${one.textContent.trim()}`);
   const wide = [...document.querySelectorAll("body *")].filter((one) => one.getBoundingClientRect().right > width + 1);
   const told = (one) => `${one.tagName} ${one.getAttribute("class")}: ${one.textContent.trim().slice(0, 40)}`;
   return [...wide.slice(0, 8).map(told), `scrollWidth ${page.scrollWidth}`];

@@ -15,6 +15,9 @@ Measure = Literal["cost", "error_rate", "latency"]
 
 MEASURES: Final[tuple[Measure, ...]] = ("cost", "error_rate", "latency")
 
+MOST: Final = 100
+"""Maximum number of alerts of a project."""
+
 LONGEST_WINDOW: Final = 43_200
 """Maximum number of minutes of a window: 30 days."""
 
@@ -100,11 +103,13 @@ class Alerts:
             webhook: URL that receives each change by POST.
 
         Raises:
-            Refused: If a value is not valid.
+            Refused: If a value is not valid, or if the project has 100 other alerts.
         """
         _check(name, measure, above, window_minutes, agent, minimum_runs, webhook)
         store, now = self._store, self._store.clock.now()
         stored = await store.table(Alert).get_or_none(store.project, name)
+        if stored is None and len(await store.table(Alert).list(project=store.project, limit=MOST)) == MOST:
+            raise Refused(f"Project {store.project} has {MOST} alerts. Remove an alert first.")
         alert = Alert(
             project=store.project,
             name=name,

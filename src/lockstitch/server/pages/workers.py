@@ -25,6 +25,8 @@ DEAD_WORKERS_SHOWN: Final = timedelta(hours=1)
 
 _QUEUE: Final = 1000
 _FEW: Final = 20
+_MOST: Final = 100
+"""Maximum number of workers with a row. Those with the latest heartbeats are shown."""
 
 
 class HeldThread(NamedTuple):
@@ -58,6 +60,8 @@ class WorkerOverview:
     """Workers, queue and timers at one time."""
 
     workers: list[WorkerRow]
+    more_workers: bool
+    """True if there may be more workers than rows."""
     dead: list[WorkerRow]
     queue: list[Queued]
     has_more: bool
@@ -70,9 +74,9 @@ class WorkerOverview:
 async def worker_overview(store: Store) -> WorkerOverview:
     now = store.clock.now()
     workers = store.table(Worker)
-    alive = await workers.find(Where("dead", "=", False), order=("-beat_at",))
+    alive = await workers.find(Where("dead", "=", False), order=("-beat_at",), limit=_MOST)
     died = await workers.find(
-        Where("dead", "=", True), Where("beat_at", ">=", now - DEAD_WORKERS_SHOWN), order=("-beat_at",)
+        Where("dead", "=", True), Where("beat_at", ">=", now - DEAD_WORKERS_SHOWN), order=("-beat_at",), limit=_FEW
     )
     held = await _held(store, [worker.id for worker in alive])
     rows = [_worker_row(store, worker, held.get(worker.id, []), now) for worker in alive]
@@ -80,7 +84,8 @@ async def worker_overview(store: Store) -> WorkerOverview:
     timed = (Where("status", "=", "waiting"), Where("wake_at", "is not null"))
     return WorkerOverview(
         workers=sorted(rows, key=lambda row: (-len(row.held) - row.elsewhere, row.worker.host, row.worker.pid)),
-        dead=[_worker_row(store, worker, [], now) for worker in died[:_FEW]],
+        more_workers=len(alive) == _MOST,
+        dead=[_worker_row(store, worker, [], now) for worker in died],
         queue=_queue(ready),
         has_more=len(ready) == _QUEUE,
         counts={status: await store.count(status=status) for status in OPEN},

@@ -17,10 +17,13 @@ from lockstitch.server.pages.run import parts
 from lockstitch.server.pages.run.routes import RunPageView, first_rows, panel_at, view_of
 from lockstitch.server.routing import LazyRouter
 from lockstitch.server.state import server_state
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 DAYS: Final = {1: "1 day", 7: "7 days", 30: "30 days"}
 """The periods for which a link can work."""
+
+_MOST_LINKS: Final = 100
+"""Maximum number of links of a run that are listed."""
 
 UNKNOWN: Final = "This link has expired, was revoked, or its run was deleted."
 
@@ -116,9 +119,9 @@ async def shared_text(request: Request, token: UUID, at: str, of: str = "stitch"
 
 
 async def links_of(store: Store, run: Run) -> list[ShareLink]:
-    """Return the links of a run, newest first, also those that have expired."""
-    links = await store.table(ShareLink).list(thread_id=run.thread_id, run_id=run.id)
-    return sorted(links, key=lambda link: link.created_at, reverse=True)
+    """Return the newest links of a run, also those that have expired."""
+    where = (Where("thread_id", "=", run.thread_id), Where("run_id", "=", run.id))
+    return await store.table(ShareLink).find(*where, order=("-created_at",), limit=_MOST_LINKS)
 
 
 async def _render_shares(request: Request, caller: Caller, run: Run) -> HTMLResponse:

@@ -1,7 +1,7 @@
 """Routes of the list of threads."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import Form, Query, Request
@@ -26,6 +26,9 @@ from lockstitch.store.reports.dashboard import Costs
 from lockstitch.store.saved_views import saved_views
 
 router = page_router()
+
+_MOST_AGENTS: Final = 200
+"""Maximum number of agents to choose from."""
 
 _costs = TimedCache["float | None"](10.0)
 
@@ -65,9 +68,9 @@ async def threads(request: Request, caller: Reader, after: str = "") -> Response
         return response
     if not shown["counts"][""] and not filters.narrowed:
         return render_page(request, caller, "threads/welcome.html", **_first(request, caller))
-    agents = await store.agents.list(project=store.project)
+    agents = await store.agents.list(project=store.project, limit=_MOST_AGENTS)
     shown |= {
-        "agents": sorted(agent.name for agent in agents),
+        "agents": sorted({*(agent.name for agent in agents), *filter(None, [filters.agent])}),
         "kinds": KINDS,
         "spans": [(name, word) for name, (word, _) in SPANS.items()],
         "all_columns": COLUMNS.values(),
