@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--poison", type=int, default=2, help="threads that kill their process, per backend")
     parser.add_argument("--patience", type=float, default=120, help="seconds until everything must have ended")
+    parser.add_argument("--until-doubled", action="store_true", help="end the faults when something happened twice")
     parser.add_argument("--rounds", type=int, default=2000, help="of 20 children ending at once, per backend")
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
     parser.add_argument("--pooler", nargs="?", const="pgbouncer", help="connect workers through this PgBouncer")
@@ -55,6 +56,7 @@ def main() -> int:
                     workers=arguments.workers,
                     patience=arguments.patience,
                     poison=arguments.poison,
+                    until_doubled=arguments.until_doubled,
                 )
                 rounds = server.create_database() if server else f"sqlite:///{folder / 'rounds.db'}"
                 faults = asyncio.run(fan_in(rounds, arguments.rounds)) if arguments.rounds else Counter[str]()

@@ -169,6 +169,11 @@ def _check_booth(findings: Findings, thread: Thread, log: list[Stitch], paid: Co
         findings.add("lost", thread, "charge has a result and no effect")
 
 
+def repeats(ledger: Path) -> bool:
+    """True if an effect happened more than once, also one of a tool that may run again."""
+    return any(count > 1 for count in _effects(ledger).values())
+
+
 def _effects(ledger: Path) -> Counter[str]:
     """Return how often each effect happened. An incomplete line is not an effect."""
     counts: Counter[str] = Counter()

@@ -34,12 +34,13 @@ class FaultCounts:
 
 
 def inject_faults(
-    crew: Crew, url: str, seconds: float, seed: int, server: PostgresServer | None, feed: Callable[[], None]
+    crew: Crew, url: str, seconds: float, seed: int, server: PostgresServer | None, feed: Callable[[], bool]
 ) -> FaultCounts:
     """Kill, stop past the lease and continue, cut connections, and make the store unreachable, for this number of
     seconds.
 
-    On a busy machine it takes longer, until each fault has happened at least once.
+    On a busy machine it takes longer, until each fault has happened at least once. It ends early if `feed` returns
+    True.
     """
     outages = server is None or server.own
     die, counts = random.Random(seed), FaultCounts()
@@ -51,7 +52,8 @@ def inject_faults(
         crew.wake()
         # Not while a worker is stopped, perhaps during a write: feeding would block, and no code would wake the worker.
         if not crew.stopped and time.monotonic() - fed > 1.0:
-            feed()
+            if feed():
+                break
             fed = time.monotonic()
         time.sleep(die.uniform(0.1, 0.5))
         if outages and time.monotonic() >= outage_at:

@@ -11,7 +11,7 @@ from lockstitch.errors import StoreError
 from lockstitch.model.delivery import is_at_rest
 from lockstitch.store import Store, open_store
 from tests.chaos.booth import open_booths, tend_booths
-from tests.chaos.checks import Findings, check
+from tests.chaos.checks import Findings, check, repeats
 from tests.chaos.clients import send_requests
 from tests.chaos.crew import Crew
 from tests.chaos.faults import FaultCounts, inject_faults
@@ -35,11 +35,12 @@ def play(
     workers: int = 4,
     patience: float = 120.0,
     poison: int = 1,
+    until_doubled: bool = False,
 ) -> tuple[Findings, FaultCounts]:
     """Let a crew build houses while faults happen, let it finish without faults, and check the record.
 
     At no time may a living worker hold a thread that it does not execute. `worker_url` is the URL of the workers, if it
-    differs.
+    differs. `until_doubled` ends the faults when the record or the ledger has a double.
     """
     ledger = folder / "ledger.jsonl"
     os.environ["LEDGER"] = str(ledger)
@@ -48,8 +49,9 @@ def play(
     asyncio.run(_start_poison(url, poison))
     crew = Crew(worker_url or url, folder / "workers.log", size=workers)
 
-    def feed() -> None:
+    def feed() -> bool:
         asyncio.run(_feed_if_possible(url, open_houses, liveness, die, ledger))
+        return until_doubled and asyncio.run(_is_doubled(url, ledger))
 
     try:
         counts = inject_faults(crew, url, seconds, seed, server, feed)
@@ -108,6 +110,13 @@ async def _open(store: Store) -> int:
     busy = sum(not is_at_rest(chat) for chat in chats)
     agents = sorted(app.agents.keys() - {"clerk"})
     return cancelled + busy + await store.count(status=["pending", "running", "waiting"], agent=agents)
+
+
+async def _is_doubled(url: str, ledger: Path) -> bool:
+    """True if the check finds a double. False if the store is unreachable."""
+    with suppress(StoreError):
+        return repeats(ledger) and (await _check(url, ledger, set())).counts["doubled"] > 0
+    return False
 
 
 async def _check(url: str, ledger: Path, killed: set[int]) -> Findings:

@@ -15,8 +15,8 @@ def play(backend: str, seed: int = 7, unsafe: str | None = None) -> subprocess.C
     environment.pop("LOCKSTITCH_UNSAFE", None)
     if unsafe:
         environment["LOCKSTITCH_UNSAFE"] = unsafe
-    # If something must go wrong: more threads, more time, and no wait for threads that never end.
-    sizes = ["--seconds", "8", "--houses", "12", "--patience", "3", "--poison", "0"]
+    # If something must go wrong: more threads, until it goes wrong, and no wait for threads that never end.
+    sizes = ["--seconds", "20", "--until-doubled", "--houses", "12", "--patience", "3", "--poison", "0"]
     if not unsafe:
         sizes = ["--seconds", "4", "--houses", "2", "--poison", "1"]
     sizes += ["--rounds", "0"]
