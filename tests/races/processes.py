@@ -23,6 +23,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ from pathlib import Path
 from threading import BrokenBarrierError
 from typing import Any, BinaryIO
 
+from lockstitch.store import open_store
 from tests import faults
 
 ROOT = Path(__file__).parents[2]
@@ -115,9 +117,11 @@ def _warm() -> socket.socket:
 
 def main() -> None:
     """Fork a child for every request, until the requesting process has ended."""
-    # A store loads its backend when it is opened. Load all here, so that no child has to.
-    for backend in ("files", "sqlite", "postgres"):
-        importlib.import_module(f"lockstitch.backends.{backend}.backend")
+    # A store loads much when it is opened for the first time. Load it here, so that no child has to.
+    importlib.import_module("lockstitch.backends.postgres.backend")
+    with tempfile.TemporaryDirectory(prefix="lockstitch-warm-") as folder:
+        for url in (f"file://{folder}/store", f"sqlite:///{folder}/store.db"):
+            asyncio.run(_claim_once(url))
     with socket.socket(fileno=int(sys.argv[1])) as orders:
         while True:
             _, values, _, _ = socket.recv_fds(orders, 1, 2)
@@ -137,6 +141,11 @@ def main() -> None:
             with suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
+
+
+async def _claim_once(url: str) -> None:
+    async with open_store(url) as store:
+        await store.claim(await store.create())
 
 
 def _answer(order: dict[str, Any], answering: int) -> None:
