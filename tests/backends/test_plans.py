@@ -182,6 +182,13 @@ def statements(dialect: Dialect, claim: str) -> list[Statement]:
 
 THREADS = {
     "listing": Find(Thread, (Where("project", "=", "default"),), ("-recent_at", "-id"), limit=50),
+    "listing by model": Find(
+        Thread,
+        (Where("project", "=", "default"), Where("model", "is not null")),
+        ("-model", "-recent_at", "-id"),
+        ("m-1", SystemClock().now(), ONE),
+        limit=50,
+    ),
     "next page": Find(
         Thread, (Where("project", "=", "default"),), ("-recent_at", "-id"), (SystemClock().now(), ONE), limit=50
     ),

@@ -49,6 +49,7 @@ async def test_threads_are_sorted_and_filtered_by_the_figures_of_their_runs(stor
         "latency": ["failing", "small", "large"],
         "tokens": ["large", "failing", "small"],
         "cost": ["large", "small"],
+        "model": ["large", "small"],
     }
     for sort, expected in orders.items():
         for ascending in (False, True):

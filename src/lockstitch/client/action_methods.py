@@ -415,7 +415,7 @@ class ActionMethods(ReplayMethods):
             name: Name of the view, without a slash.
             filters: Filters, by the name of their URL parameter on the page.
             columns: Names of the columns. Empty: the default columns.
-            sort: `time`, `latency`, `tokens` or `cost`.
+            sort: `time`, `latency`, `tokens`, `cost` or `model`.
             ascending: True if the lowest value comes first.
             is_default: True if the list opens with this view.
 

@@ -92,7 +92,7 @@ class ReadMethods:
             error: True: only threads with a failed run. A text: only if the error of the last failed run contains it.
             tag: Only threads with a run that has this tag. Of several tags, all of them.
             metadata: Only threads with runs that have these values in their metadata.
-            sort: `time`, `latency`, `tokens` or `cost`, as for `Store.threads`.
+            sort: `time`, `latency`, `tokens`, `cost` or `model`, as for `Store.threads`.
             ascending: Start with the lowest value.
         """
         result = await self._get(

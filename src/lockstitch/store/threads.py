@@ -412,7 +412,8 @@ class ThreadsApi:
             tag: Only threads with a run that has this tag. Of several tags, all of them.
             metadata: Only threads with runs that have these values in their metadata.
             sort: `time`: by last activity. `latency`: by the duration of the last run. `tokens` and `cost`: by the sums
-                of the ended runs. Threads without the figure are left out.
+                of the ended runs. `model`: by the model of the last run, then by last activity. Threads without the
+                figure or the model are left out.
             ascending: Start with the lowest value.
 
         Raises:

@@ -117,12 +117,13 @@ def _list_index(find: Find[Any]) -> str:
         return ""
     fields = {condition.field for condition in find.where if isinstance(condition, Where)}
     order = find.order[0].removeprefix("-")
-    if order not in SORTED or fields & _SELECTIVE:
+    if order not in (*SORTED, "model") or fields & _SELECTIVE:
         return ""
     filters = [
         condition
         for condition in find.where
-        if not isinstance(condition, Where) or condition.field not in ("project", "depth", *SORTED)
+        if not isinstance(condition, Where)
+        or (condition.field not in ("project", "depth", *SORTED) and condition != _HAS_MODEL)
     ]
     if not filters and (order == "total_cost" or "total_cost" not in _fields(find, ">=")):
         return ""
@@ -134,7 +135,9 @@ def _fields(find: Find[Any], operator: str) -> set[Any]:
 
 
 SORTED = ("recent_at", "latency_ms", "total_tokens", "total_cost")
-"""The fields by which lists of threads are sorted."""
+"""The fields by which lists of threads are sorted, besides the model, which is also a filter."""
+_HAS_MODEL: Final = Where("model", "is not null")
+"""The condition of lists that are sorted by the model."""
 _SELECTIVE = frozenset({"id", "key", "parent_id"})
 """Fields whose conditions select few threads, by another index."""
 

@@ -74,8 +74,8 @@ def threads(
 ) -> None:
     """List threads, the most recently active first.
 
-    --sort selects another order: by the duration of the last run, or by the tokens or the cost of the ended runs.
-    Threads without the figure are left out.
+    --sort selects another order: by the duration or the model of the last run, or by the tokens or the cost of the
+    ended runs. Threads without the figure are left out.
 
     With --tree, list root threads with all their descendants. The filters match any thread of a tree. With --json,
     every row contains its children.

@@ -3,20 +3,21 @@
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID
 
 from lockstitch.backend import Condition, Labeled, Where
 from lockstitch.errors import Refused
 from lockstitch.model import Thread
 from lockstitch.model.figures import label_text
 
-SORTS: Final[Mapping[str, str]] = {
-    "time": "recent_at",
-    "latency": "latency_ms",
-    "tokens": "total_tokens",
-    "cost": "total_cost",
+SORTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "time": ("recent_at",),
+    "latency": ("latency_ms",),
+    "tokens": ("total_tokens",),
+    "cost": ("total_cost",),
+    # Many threads have the same model.
+    "model": ("model", "recent_at"),
 }
-"""The field of each order. An index with the project and the id makes a page cost the same at any depth."""
+"""The fields of each order. An index with the project and the id makes a page cost the same at any depth."""
 
 
 def order_of(sort: str, ascending: bool) -> tuple[str, ...]:
@@ -24,12 +25,12 @@ def order_of(sort: str, ascending: bool) -> tuple[str, ...]:
     if sort not in SORTS:
         raise Refused(f"sort {sort!r} is not valid. Use one of: {', '.join(SORTS)}.")
     sign = "" if ascending else "-"
-    return f"{sign}{SORTS[sort]}", f"{sign}id"
+    return tuple(f"{sign}{field}" for field in (*SORTS[sort], "id"))
 
 
-def place_of(thread: Thread, sort: str) -> tuple[Any, UUID]:
+def place_of(thread: Thread, sort: str) -> tuple[Any, ...]:
     """Return the place of a thread in an order."""
-    return getattr(thread, SORTS[sort]), thread.id
+    return tuple(getattr(thread, field) for field in (*SORTS[sort], "id"))
 
 
 def conditions_of(
@@ -64,7 +65,7 @@ def conditions_of(
     where += [Labeled(name, _text(name, value)) for name, value in (metadata or {}).items()]
     if sort != "time":
         # Threads without the figure are not part of the order.
-        where.append(Where(SORTS[sort], "is not null"))
+        where.append(Where(SORTS[sort][0], "is not null"))
     return where
 
 

@@ -37,7 +37,7 @@ COLUMNS: Final = {
         Column("wait", "Waiting for"),
         Column("input", "Input", title="Of the last run"),
         Column("output", "Output", title="Of the last run"),
-        Column("model", "Model", title="Of the last run"),
+        Column("model", "Model", "model", title="Of the last run"),
         Column("tags", "Tags"),
         Column("score", "Score", numeric=True, title="Average of the feedback"),
         Column("steps", "Steps", numeric=True),
