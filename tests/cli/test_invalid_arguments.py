@@ -24,6 +24,8 @@ ARGUMENTS: dict[str, list[str]] = {
     "title": [UNKNOWN, "T"],
     "delete": [UNKNOWN, "--yes"],
     "archive": ["--older-than", "30d"],
+    "lake sync": ["/nonexistent/lake"],
+    "lake compact": ["/nonexistent/lake"],
     "purge": ["--expired", "--yes"],
     "adopt": ["/nonexistent/file.json"],
     "export": ["--lens", "langsmith", "/nonexistent/out.db"],
@@ -113,8 +115,8 @@ def check(result: CommandResult, code: int) -> None:
     assert "Traceback" not in result.err
 
 
-# The demo uses its own store, and `completion` uses none.
-WITHOUT_STORE = (["demo"], ["completion"])
+# The demo uses its own store; `completion` and `lake compact` use none.
+WITHOUT_STORE = (["demo"], ["completion"], ["lake", "compact"])
 COMMANDS = pytest.mark.parametrize("name", [name for name in leaves() if name not in WITHOUT_STORE], ids=" ".join)
 
 

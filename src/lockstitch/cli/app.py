@@ -72,6 +72,7 @@ SECTIONS = {
     },
     "Maintain": {
         "copy": ("transfer", "Copy a store, or one tree of it, into another."),
+        "lake": ("lake", "Write the history of a record to Delta Lake tables."),
         "archive": ("maintenance", "Compress old turns that no context needs."),
         "purge": ("maintenance", "Delete whole trees of threads with all their data."),
         "migrate": ("maintenance", "Upgrade a store to this version in place, or create it."),

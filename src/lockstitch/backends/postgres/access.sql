@@ -20,4 +20,6 @@ EXCEPTION WHEN insufficient_privilege THEN
 END $$;
 GRANT USAGE ON SCHEMA lockstitch TO lockstitch_reader;
 GRANT SELECT ON ALL TABLES IN SCHEMA lockstitch TO lockstitch_reader;
+-- A lake compares the last log_id.
+GRANT SELECT ON ALL SEQUENCES IN SCHEMA lockstitch TO lockstitch_reader;
 ALTER DEFAULT PRIVILEGES IN SCHEMA lockstitch GRANT SELECT ON TABLES TO lockstitch_reader;

@@ -9,7 +9,7 @@ SELECT t.id, branching.id AS branching_stitch_id,
         AS goal,
     lockstitch.safe_jsonb(t.tasks) AS tasks,
     CASE t.status WHEN 'cancelled' THEN 'failed' ELSE t.status END AS status,
-    CASE t.status WHEN 'cancelled' THEN coalesce(lockstitch.safe_jsonb(t.result), '{}') || '{"cancelled": true}'
+    CASE t.status WHEN 'cancelled' THEN lockstitch.merged(coalesce(lockstitch.safe_jsonb(t.result), '{}'), '{"cancelled": true}')
          ELSE lockstitch.safe_jsonb(t.result) END AS result,
     (SELECT coalesce(jsonb_agg(jsonb_build_object(
          'child_thread_id', letter.entry -> 'child_id', 'status', letter.entry -> 'status',

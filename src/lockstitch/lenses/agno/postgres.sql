@@ -62,10 +62,10 @@ SELECT r.id AS run_id,
                          FROM lens_citations c WHERE c.run_id = r.id),
            'created_at', floor(extract(epoch FROM r.started_at))::bigint) AS run,
        -- All messages of the run, independent of later compactions, after its initial instructions.
-       coalesce((SELECT jsonb_build_array(jsonb_build_object('role', 'system', 'content', said.text))
-                 FROM (SELECT lockstitch.kept_text(lockstitch.run_request(r.id) ->> 'system')) AS said (text)
-                 WHERE said.text IS NOT NULL), '[]')
-           || lockstitch.safe_jsonb(lockstitch.history(r.id)) AS messages
+       lockstitch.merged(coalesce((
+           SELECT jsonb_build_array(jsonb_build_object('role', 'system', 'content', said.text))
+           FROM (SELECT lockstitch.kept_text(lockstitch.run_request(r.id) ->> 'system')) AS said (text)
+           WHERE said.text IS NOT NULL), '[]'), lockstitch.safe_jsonb(lockstitch.history(r.id))) AS messages
 FROM lockstitch.runs r JOIN lockstitch.threads t ON t.id = r.thread_id
 WHERE t.kind <> 'trace';
 
@@ -81,10 +81,10 @@ SELECT coalesce(t.key, t.id::text) AS session_id,
        CASE WHEN who.role = 'team' THEN who.data END AS team_data,
        CASE WHEN who.role = 'workflow' THEN who.data END AS workflow_data,
        -- The runs of members are in the array too, and again, without messages, in the run that delegated to them.
-       (SELECT coalesce(jsonb_agg(a.run || jsonb_build_object(
+       (SELECT coalesce(jsonb_agg(lockstitch.merged(a.run, jsonb_build_object(
                    'messages', a.messages,
                    'member_responses', (SELECT coalesce(jsonb_agg(m.run ORDER BY m.sequence), '[]') FROM agno_runs m
-                                        WHERE m.parent_run_id = a.run_id AND NOT m.compiles))
+                                        WHERE m.parent_run_id = a.run_id AND NOT m.compiles)))
                    ORDER BY a.sequence), '[]')
         FROM agno_runs a WHERE a.thread_id = t.id) AS runs,
        -- The summary that the model wrote of a chat, or the result of a goal.

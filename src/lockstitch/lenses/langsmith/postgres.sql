@@ -116,9 +116,7 @@ SELECT s.call_id AS tool_call_id,
        l.llm_call_id,
        s.name AS tool_name,
        CASE WHEN l.calls > 0 THEN
-                (SELECT b.block -> 'input'
-                 FROM jsonb_array_elements(lockstitch.safe_jsonb(l.message) -> 'content') WITH ORDINALITY AS b (block, place)
-                 WHERE b.block ->> 'type' = 'tool_use' ORDER BY b.place OFFSET s.call_index LIMIT 1)
+                lockstitch.call_of(lockstitch.safe_jsonb(l.message), s.call_index) -> 'input'
             ELSE coalesce(lockstitch.safe_jsonb(s.data) -> 'args', lockstitch.safe_jsonb(s.data) -> 'inputs') END AS tool_args,
        CASE WHEN s.status IN ('ok', 'settled') THEN 'success' WHEN s.status IS NOT NULL THEN 'error' END AS tool_status,
        -- Blocks unchanged as JSON; a text as text.

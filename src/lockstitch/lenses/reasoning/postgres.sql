@@ -36,9 +36,7 @@ SELECT s.thread_id AS session_id,
             FROM (SELECT lockstitch.safe_jsonb(l.message) -> 'content') AS said (content)) END AS thought,
        CASE WHEN s.type = 'tool_call' THEN s.name END AS tool_name,
        CASE WHEN s.type = 'tool_call' THEN
-           (SELECT b.block -> 'input'
-            FROM jsonb_array_elements(lockstitch.safe_jsonb(l.message) -> 'content') WITH ORDINALITY AS b (block, place)
-            WHERE b.block ->> 'type' = 'tool_use' ORDER BY b.place OFFSET s.call_index LIMIT 1) END AS tool_input,
+           lockstitch.call_of(lockstitch.safe_jsonb(l.message), s.call_index) -> 'input' END AS tool_input,
        CASE WHEN s.type = 'tool_call' THEN object_of(lockstitch.safe_jsonb(s.message) -> 'content') END AS tool_output,
        coalesce(s.duration_ms, 0)::int AS duration_ms,
        CASE WHEN s.type = 'llm_call' OR s.status IN ('ok', 'settled') THEN 'success'
@@ -70,9 +68,7 @@ CROSS JOIN LATERAL
                 'duration_ms', s.duration_ms, 'status', s.status) ORDER BY n), '{}') AS steps,
             coalesce(sum(s.duration_ms), 0)::int AS duration_ms,
             count(*)::int AS total,
-            (SELECT coalesce(jsonb_object_agg(u.name, u.calls), '{}')
-             FROM (SELECT e.name, count(*) AS calls
-                   FROM unnest(array_agg(s.tool_name)) AS e (name) WHERE e.name IS NOT NULL GROUP BY e.name) AS u) AS tools
+            lockstitch.counted(array_agg(s.tool_name)) AS tools
      -- Numbered within one trace, which is already read then. A trace has at most ten steps.
      FROM (SELECT a.*, row_number() OVER (ORDER BY a.position, a.call_index) AS n
            FROM reasoning_steps a WHERE a.trace_id = r.id ORDER BY a.position, a.call_index LIMIT 10) AS s) AS done
@@ -87,13 +83,9 @@ SELECT t.id,
             ELSE 'running' END AS status,
        CASE WHEN r.status = 'completed' THEN lockstitch.safe_jsonb(coalesce(r.output, t.result)) END AS prioritized_plan,
        (SELECT jsonb_build_object(
-                   'steps_taken', count(s.status), 'tool_call_count',
-                   (SELECT coalesce(jsonb_object_agg(u.name, u.calls), '{}')
-                    FROM (SELECT e.name, count(*) AS calls FROM unnest(array_agg(s.tool_name)) AS e (name)
-                          WHERE e.name IS NOT NULL GROUP BY e.name) AS u),
-                   'thinking_time_ms', (SELECT coalesce(sum(l.duration_ms), 0) FROM lockstitch.stitches l
-                                        WHERE l.run_id = r.id AND l.type = 'llm_call'
-                                          AND l.data -> 'call' IS NULL),
+                   'steps_taken', count(s.status),
+                   'tool_call_count', lockstitch.counted(array_agg(s.tool_name)),
+                   'thinking_time_ms', thinking.duration_ms,
                    'tool_execution_time_ms', coalesce(sum(s.duration_ms) FILTER (WHERE s.tool_name IS NOT NULL), 0),
                    'total_time_ms', round(extract(epoch FROM coalesce(r.completed_at, t.updated_at) - r.started_at) * 1000),
                    'error_count', count(*) FILTER (WHERE s.status = 'failed'),
@@ -105,5 +97,7 @@ SELECT t.id,
        t.updated_at
 FROM lockstitch.threads t
 JOIN lockstitch.runs r ON r.thread_id = t.id AND r.turn = t.last_turn AND r.parent_run_id IS NULL
+CROSS JOIN LATERAL (SELECT coalesce(sum(l.duration_ms), 0) AS duration_ms FROM lockstitch.stitches l
+                    WHERE l.run_id = r.id AND l.type = 'llm_call' AND l.data -> 'call' IS NULL) AS thinking
 WHERE t.kind <> 'trace' AND t.last_turn > 0
   AND lockstitch.safe_jsonb(t.extras) ->> 'outcome_id' ~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$';

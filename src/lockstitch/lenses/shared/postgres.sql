@@ -102,13 +102,27 @@ EXCEPTION WHEN data_exception OR statement_too_complex OR program_limit_exceeded
     RETURN content;
 END
 $$;
+-- The tool_use block with an index among those of a response.
+CREATE OR REPLACE FUNCTION lockstitch.call_of(message jsonb, index bigint) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT element FROM lockstitch.elements(message -> 'content')
+    WHERE element ->> 'type' = 'tool_use' ORDER BY place OFFSET index LIMIT 1
+$$;
 -- The tool_use block that a tool result answers. Only the response contains it.
 CREATE OR REPLACE FUNCTION lockstitch.call_at(thread uuid, response bigint, index bigint) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    SELECT block.element FROM lockstitch.stitches s,
-         lockstitch.elements(lockstitch.safe_jsonb(s.message) -> 'content') AS block
-    WHERE s.thread_id = thread AND s.position = response AND block.element ->> 'type' = 'tool_use'
-    ORDER BY block.place OFFSET index LIMIT 1
+    SELECT lockstitch.call_of(lockstitch.safe_jsonb(s.message), index) FROM lockstitch.stitches s
+    WHERE s.thread_id = thread AND s.position = response
+$$;
+
+-- Two objects as one, in which the members of the second replace those of the first; or two arrays as one.
+CREATE OR REPLACE FUNCTION lockstitch.merged(first jsonb, second jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT first || second $$;
+
+-- The number of times that each name occurs, as an object.
+CREATE OR REPLACE FUNCTION lockstitch.counted(names text[]) RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT coalesce(jsonb_object_agg(name, number), '{}')
+    FROM (SELECT name, count(*) AS number FROM unnest(names) AS name WHERE name IS NOT NULL GROUP BY name) AS numbers
 $$;
 
 -- The context for the next model call, or at a position: it starts at `since`, the last compaction or fork. The same

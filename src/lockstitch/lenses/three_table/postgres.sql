@@ -83,10 +83,12 @@ CROSS JOIN LATERAL (SELECT lockstitch.safe_jsonb(t.settings) AS value) AS settin
 CROSS JOIN LATERAL (SELECT coalesce(
         lockstitch.safe_jsonb(lockstitch.kept_text(settings.value -> 'texts' ->> 'tools')::json),
         nullif(settings.value -> 'tool_schemas', 'null'), '[]') AS schemas) AS tools
-CROSS JOIN LATERAL (SELECT lockstitch.safe_jsonb(t.state) || coalesce((
-        SELECT lockstitch.safe_jsonb(r.state) FROM lockstitch.runs r
+CROSS JOIN LATERAL (SELECT (
+        SELECT r.state FROM lockstitch.runs r
         WHERE r.thread_id = t.id AND r.parent_run_id IS NULL AND r.status NOT IN ('completed', 'failed', 'cancelled')
-        ORDER BY r.sequence DESC LIMIT 1), '{}') AS now) AS state
+        ORDER BY r.sequence DESC LIMIT 1) AS state) AS open
+CROSS JOIN LATERAL (SELECT lockstitch.merged(
+        lockstitch.safe_jsonb(t.state), coalesce(lockstitch.safe_jsonb(open.state), '{}')) AS now) AS state
 CROSS JOIN LATERAL (SELECT t.status = 'waiting' AND EXISTS (
         SELECT 1 FROM lockstitch.elements(lockstitch.safe_jsonb(t.waiting_for))
         WHERE element ->> 'kind' = 'frontend_tools') AS awaiting) AS relay
@@ -146,11 +148,13 @@ WHERE r.parent_run_id IS NULL AND r.status IN ('completed', 'failed', 'cancelled
 CREATE VIEW agent_runs AS
 SELECT s.log_id, s.thread_id AS agent_uuid, s.run_id, s.at AS "timestamp", s.step_number::integer AS step_number,
     'api_response_received'::varchar AS action_type,
-    lockstitch.safe_jsonb(s.data) || jsonb_build_object('stop_reason', s.status, 'usage', jsonb_strip_nulls(
-        jsonb_build_object('input_tokens', s.input_tokens, 'output_tokens', s.output_tokens,
-            'cache_creation_input_tokens', s.cache_write_tokens, 'cache_read_input_tokens', s.cache_read_tokens)))
-        || CASE WHEN s.message IS NULL THEN '{}'
-           ELSE jsonb_build_object('content', lockstitch.safe_jsonb(s.message) -> 'content') END AS action_data,
+    lockstitch.merged(
+        lockstitch.merged(lockstitch.safe_jsonb(s.data), jsonb_build_object(
+            'stop_reason', s.status, 'usage', jsonb_strip_nulls(jsonb_build_object(
+                'input_tokens', s.input_tokens, 'output_tokens', s.output_tokens,
+                'cache_creation_input_tokens', s.cache_write_tokens, 'cache_read_input_tokens', s.cache_read_tokens)))),
+        CASE WHEN s.message IS NULL THEN '{}'
+        ELSE jsonb_build_object('content', lockstitch.safe_jsonb(s.message) -> 'content') END) AS action_data,
     NULL::jsonb AS messages_snapshot, s.messages_count::integer AS messages_count,
     s.estimated_tokens::integer AS estimated_tokens, s.duration_ms::integer AS duration_ms
 FROM lockstitch.stitches s JOIN lockstitch.threads t ON t.id = s.thread_id
@@ -158,18 +162,18 @@ WHERE s.type = 'llm_call' AND s.run_id IS NOT NULL AND t.kind IN ('chat', 'goal'
 UNION ALL
 SELECT s.log_id, s.thread_id, s.run_id, s.at, s.step_number::integer,
     'tool_execution'::varchar,
-    lockstitch.safe_jsonb(s.data) || jsonb_build_object('tool_name', s.name, 'tool_use_id', s.call_id,
+    lockstitch.merged(lockstitch.safe_jsonb(s.data), jsonb_build_object('tool_name', s.name, 'tool_use_id', s.call_id,
         'input', lockstitch.call_at(s.thread_id, s.reply_to, s.call_index) -> 'input',
         'result', lockstitch.result_value(lockstitch.safe_jsonb(s.message) -> 'content'),
         'success', coalesce(lockstitch.safe_jsonb(s.message) -> 'is_error', 'false') <> 'true',
-        'execution_time_ms', s.duration_ms),
+        'execution_time_ms', s.duration_ms)),
     NULL::jsonb, s.messages_count::integer, s.estimated_tokens::integer, s.duration_ms::integer
 FROM lockstitch.stitches s JOIN lockstitch.threads t ON t.id = s.thread_id
 WHERE s.type = 'tool_call' AND s.run_id IS NOT NULL AND t.kind IN ('chat', 'goal', 'task')
 UNION ALL
 SELECT s.log_id, s.thread_id, s.run_id, s.at, s.step_number::integer,
     'api_call_started'::varchar,
-    lockstitch.safe_jsonb(s.data) || jsonb_build_object('messages_sent', sent.messages),
+    lockstitch.merged(lockstitch.safe_jsonb(s.data), jsonb_build_object('messages_sent', sent.messages)),
     sent.messages, s.messages_count::integer, s.estimated_tokens::integer, s.duration_ms::integer
 FROM lockstitch.stitches s JOIN lockstitch.threads t ON t.id = s.thread_id
 CROSS JOIN LATERAL (SELECT lockstitch.safe_jsonb(lockstitch.context_before(s.thread_id, s.position)) AS messages) AS sent
@@ -177,12 +181,12 @@ WHERE s.type = 'api_call_started' AND s.run_id IS NOT NULL AND t.kind IN ('chat'
 UNION ALL
 SELECT s.log_id, s.thread_id, s.run_id, s.at, s.step_number::integer,
     s.type::varchar,
-    lockstitch.safe_jsonb(s.data) || CASE s.type
+    lockstitch.merged(lockstitch.safe_jsonb(s.data), CASE s.type
         WHEN 'run_started' THEN jsonb_build_object('user_message', coalesce((
             SELECT lockstitch.text_at(r.thread_id, r.input_position) FROM lockstitch.runs r WHERE r.id = s.run_id), ''))
         WHEN 'run_completed' THEN jsonb_build_object('final_response', (
             SELECT lockstitch.answer_at(r.thread_id, r.output_position) FROM lockstitch.runs r WHERE r.id = s.run_id))
-        ELSE '{}' END,
+        ELSE '{}' END),
     NULL::jsonb, s.messages_count::integer, s.estimated_tokens::integer, s.duration_ms::integer
 FROM lockstitch.stitches s JOIN lockstitch.threads t ON t.id = s.thread_id
 WHERE s.type NOT IN ('llm_call', 'tool_call', 'api_call_started') AND s.run_id IS NOT NULL
@@ -192,7 +196,7 @@ UNION ALL
 -- The document looks for errors by this name. action_data has the type of the stitch.
 SELECT s.log_id, s.thread_id, s.run_id, s.at, s.step_number::integer,
     'error'::varchar,
-    lockstitch.safe_jsonb(s.data) || jsonb_build_object('stitch_type', s.type),
+    lockstitch.merged(lockstitch.safe_jsonb(s.data), jsonb_build_object('stitch_type', s.type)),
     NULL::jsonb, s.messages_count::integer, s.estimated_tokens::integer, s.duration_ms::integer
 FROM lockstitch.stitches s JOIN lockstitch.threads t ON t.id = s.thread_id
 WHERE s.type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error') AND s.run_id IS NOT NULL
@@ -202,27 +206,25 @@ SELECT s.log_id, t.id, r.id, s.at, s.step_number::integer,
     CASE WHEN s.type = 'llm_call' THEN 'api_response_received' WHEN s.type = 'tool_call' THEN 'tool_execution'
          WHEN s.type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error') THEN 'error'
          ELSE s.type END::varchar,
-    lockstitch.safe_jsonb(s.data) || CASE s.type
+    lockstitch.merged(lockstitch.safe_jsonb(s.data), CASE s.type
         WHEN 'run_started' THEN
             jsonb_build_object('user_message', lockstitch.text_of(lockstitch.message_at(r.thread_id, r.input_position)))
         WHEN 'run_completed' THEN jsonb_build_object('final_response', (
             SELECT lockstitch.answer_of(answer) FROM lockstitch.message_at(r.thread_id, r.output_position) AS answer
             WHERE answer IS NOT NULL))
-        WHEN 'llm_call' THEN jsonb_build_object('stop_reason', s.status, 'usage', jsonb_strip_nulls(
-            jsonb_build_object('input_tokens', s.input_tokens, 'output_tokens', s.output_tokens,
-                'cache_creation_input_tokens', s.cache_write_tokens, 'cache_read_input_tokens', s.cache_read_tokens)))
-            || CASE WHEN s.message IS NULL THEN '{}'
-               ELSE jsonb_build_object('content', lockstitch.safe_jsonb(s.message) -> 'content') END
+        WHEN 'llm_call' THEN lockstitch.merged(
+            jsonb_build_object('stop_reason', s.status, 'usage', jsonb_strip_nulls(jsonb_build_object(
+                'input_tokens', s.input_tokens, 'output_tokens', s.output_tokens,
+                'cache_creation_input_tokens', s.cache_write_tokens, 'cache_read_input_tokens', s.cache_read_tokens))),
+            CASE WHEN s.message IS NULL THEN '{}'
+            ELSE jsonb_build_object('content', lockstitch.safe_jsonb(s.message) -> 'content') END)
         WHEN 'tool_call' THEN jsonb_build_object('tool_name', s.name, 'tool_use_id', s.call_id,
-            'input', (
-                SELECT block.element -> 'input'
-                FROM lockstitch.elements(lockstitch.message_at(r.thread_id, s.reply_to) -> 'content') AS block
-                WHERE block.element ->> 'type' = 'tool_use' ORDER BY block.place OFFSET s.call_index LIMIT 1),
+            'input', lockstitch.call_of(lockstitch.message_at(r.thread_id, s.reply_to), s.call_index) -> 'input',
             'result', lockstitch.result_value(lockstitch.safe_jsonb(s.message) -> 'content'),
             'success', coalesce(lockstitch.safe_jsonb(s.message) -> 'is_error', 'false') <> 'true',
             'execution_time_ms', s.duration_ms)
         ELSE CASE WHEN s.type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error')
-                  THEN jsonb_build_object('stitch_type', s.type) ELSE '{}' END END,
+                  THEN jsonb_build_object('stitch_type', s.type) ELSE '{}' END END),
     NULL::jsonb, s.messages_count::integer, s.estimated_tokens::integer, s.duration_ms::integer
 FROM lockstitch.runs r
 JOIN lockstitch.archives a ON a.thread_id = r.thread_id AND r.first_position BETWEEN a.first_position AND a.last_position

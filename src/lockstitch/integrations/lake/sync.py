@@ -1,0 +1,275 @@
+"""`sync`: bring a lake to the state of the record.
+
+A stitch of a native thread never changes, so new ones are found by `log_id`. The commit that adds them has the last
+`log_id` as the version of its Delta transaction: rows and watermark are written together or not at all. Above the
+watermark, stitches of the last sync are replaced, because transactions may have been open then.
+
+Everything else belongs to a thread. Each row of `threads` in the lake has the state in which its thread was written,
+and is written last. A thread in another state is written again with its runs. Stitches are written again where they
+can have changed: imported traces, and threads that were archived or redacted. Deleted threads are missing in the
+record, so their rows are deleted. A sync that was killed leaves these states as they were, and the next one repeats
+the work with the same result.
+
+Readers see the versions of the tables that the last complete sync recorded.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib import import_module
+from typing import Any, Final
+
+from lockstitch.errors import Refused
+from lockstitch.integrations.lake.source import Head, Source, snapshot
+from lockstitch.integrations.lake.tables import BLOBS, RUNS, SMALL, STITCHES, TABLES, THREADS, Table
+from lockstitch.integrations.lake.target import Lake
+from lockstitch.model import Json
+
+# pyarrow has no types.
+pa: Any = import_module("pyarrow")
+pc: Any = import_module("pyarrow.compute")
+
+BATCH: Final = 256 << 20
+"""Bytes of rows in one commit. They are in memory."""
+
+THREADS_AT_ONCE: Final = 1000
+"""Threads whose rows one commit replaces."""
+
+
+@dataclass(slots=True)
+class SyncReport:
+    """The rows that a sync has written."""
+
+    log_id: int = 0
+    """The watermark of the lake."""
+    stitches: int = 0
+    threads: int = 0
+    """Threads that were new or had changed."""
+    removed: int = 0
+    """Threads that the record no longer has."""
+
+    @property
+    def changed(self) -> bool:
+        """True if the lake has changed."""
+        return bool(self.stitches or self.threads or self.removed)
+
+
+def sync(connection: Any, target: str, progress: Callable[[SyncReport], None] | None = None) -> SyncReport:
+    """Bring a lake to the state of a record.
+
+    Args:
+        connection: Connection of a lens to SQLite or PostgreSQL, from `SyncStore.lens`.
+        target: Folder, or URL of an object store.
+        progress: Function that receives the report after each commit.
+
+    Raises:
+        Refused: If the target is not a lake, or is the lake of another record.
+        Conflict: If another process writes to the lake at the same time.
+    """
+    lake = Lake(target)
+    with snapshot(connection) as source:
+        return _Sync(source, lake, progress or (lambda report: None)).run()
+
+
+class _Sync:
+    def __init__(self, source: Source, lake: Lake, progress: Callable[[SyncReport], None]) -> None:
+        self._source = source
+        self._lake = lake
+        self._progress = progress
+        self._report = SyncReport()
+        self._heads = {head.id: head for head in source.heads()}
+        heads = self._heads.values()
+        self._ids = pa.array([head.id for head in heads], pa.string())
+        self._projects = pa.array([head.project for head in heads], pa.string())
+
+    def run(self) -> SyncReport:
+        identity = self._source.identity()
+        last = self._lake.last_sync()
+        mark = self._check(identity.store, last)
+        self._lake.prepare()
+        known = self._known()
+        changed = [head for head in self._heads.values() if known.get(head.id, ("", 0, 0))[0] != head.stamp]
+        versions = self._versions()
+        interrupted = versions != (last["versions"] if last else {})
+        rewritten = {head.id for head in changed if _is_rewritten(head, known.get(head.id), interrupted)}
+        removed = [id for id in (known.keys() | self._written() if interrupted else known) if id not in self._heads]
+        self._log(mark, rewritten)
+        self._replace(STITCHES, sorted(rewritten))
+        ids = sorted(head.id for head in changed)
+        self._replace(RUNS, ids)
+        for part in _parts(removed):
+            for table in (STITCHES, RUNS):
+                self._lake.delete(table, _among("thread_id", part))
+        self._blobs()
+        digests = self._small(last["digests"] if last else {})
+        # Last, because these rows tell what was written.
+        self._replace(THREADS, ids)
+        for part in _parts(removed):
+            self._lake.delete(THREADS, _among("id", part))
+        self._report.threads, self._report.removed = len(changed), len(removed)
+        versions = self._versions()
+        if last is None or last["versions"] != versions:
+            self._lake.seal(
+                {
+                    **identity._asdict(),
+                    "log_id": self._report.log_id,
+                    "at": datetime.now(UTC),
+                    "versions": versions,
+                    "digests": digests,
+                }
+            )
+        return self._report
+
+    def _versions(self) -> dict[str, int]:
+        return {table.name: found.version() for table in TABLES if (found := self._lake.open(table.name))}
+
+    def _written(self) -> set[str]:
+        """Return the threads with rows in the lake, after a sync that was killed before it wrote the threads."""
+        result: set[str] = set()
+        for table in (STITCHES, RUNS):
+            if found := self._lake.open(table.name):
+                ids = found.to_pyarrow_dataset().to_table(columns=["thread_id"]).column(0)
+                result.update(pc.unique(ids).to_pylist())
+        return result
+
+    def _check(self, store: str, last: Json | None) -> int:
+        """Return the watermark of the lake. Raises `Refused` if the lake belongs to another record."""
+        if last is not None and last["store"] != store:
+            raise Refused(f"{self._lake.target} is the lake of another store. Choose another folder.")
+        mark = self._lake.watermark(STITCHES)
+        end = self._source.last_drawn()
+        if end is not None and end < mark:
+            raise Refused(
+                f"{self._lake.target} has stitches up to {mark:,}, but the log of the store ends at {end:,}. The store "
+                "was restored from a backup. Choose another folder."
+            )
+        return mark
+
+    def _known(self) -> dict[str, tuple[str, int, int]]:
+        """Return the threads of the lake: stamp, position and first position."""
+        table = self._lake.open(THREADS.name)
+        if table is None:
+            return {}
+        rows = table.to_pyarrow_table(columns=["id", "stamp", "position", "first_position"])
+        values = (rows.column(name).to_pylist() for name in ("id", "stamp", "position", "first_position"))
+        return {id: (stamp, position, first) for id, stamp, position, first in zip(*values, strict=True)}
+
+    def _log(self, mark: int, rewritten: set[str]) -> None:
+        """Add the stitches above the watermark, and move it."""
+        excluded = pa.array(sorted(rewritten), pa.string())
+        # The rows of a former sync above the watermark are written again.
+        replacing = f"log_id > {mark}"
+        self._report.log_id = mark
+        for rows in _batches(self._source.log(mark)):
+            last = pc.max(rows.column("log_id")).as_py()
+            native = rows.filter(pc.invert(pc.is_in(rows.column("thread_id"), excluded))) if rewritten else rows
+            # The rest of the batch may have gaps, which transactions that are still open will fill.
+            self._move(native, replacing, max(mark, min(last, self._source.complete)))
+            replacing = None
+
+    def _move(self, rows: Any, replacing: str | None, mark: int) -> None:
+        if rows.num_rows:
+            self._lake.append(STITCHES, self._placed(STITCHES, rows), replacing=replacing, watermark=mark)
+        self._report.log_id = mark
+        self._report.stitches += rows.num_rows
+        self._progress(self._report)
+
+    def _replace(self, table: Table, ids: Sequence[str]) -> None:
+        """Write all rows of some threads again."""
+        column = "id" if table is THREADS else "thread_id"
+        fresh = self._lake.open(table.name) is None
+        for part in _parts(ids, 20 * THREADS_AT_ONCE if fresh else THREADS_AT_ONCE):
+            parts = list(self._source.of_threads(table, part))
+            if not parts:
+                continue
+            rows = self._placed(table, pa.concat_tables(parts))
+            # Without a complete sync, tables may have rows of one that was killed.
+            self._lake.append(table, rows, replacing=None if fresh else _among(column, part))
+            if table is STITCHES:
+                self._report.stitches += rows.num_rows
+            self._progress(self._report)
+
+    def _placed(self, table: Table, rows: Any) -> Any:
+        """Return rows with their partitions, in an order that compresses well."""
+        if table is THREADS:
+            stamps = [self._heads[id].stamp for id in rows.column("id").to_pylist()]
+            rows = rows.append_column("stamp", pa.array(stamps, pa.string()))
+        else:
+            place = pc.index_in(rows.column("thread_id"), self._ids)
+            rows = rows.append_column("project", self._projects.take(place.combine_chunks()))
+        assert table.day is not None
+        rows = rows.append_column("day", rows.column(table.day).cast(pa.date32()))
+        if table is STITCHES:
+            rows = rows.sort_by([("thread_id", "ascending"), ("position", "ascending")])
+        return rows
+
+    def _blobs(self) -> None:
+        table = self._lake.open(BLOBS.name)
+        stored: set[str] = (
+            set() if table is None else set(table.to_pyarrow_table(columns=["sha256"]).column(0).to_pylist())
+        )
+        present = self._source.keys(BLOBS)
+        for part in _parts(sorted(present - stored)):
+            for rows in self._source.of_keys(BLOBS, part):
+                self._lake.append(BLOBS, rows)
+        for part in _parts(sorted(stored - present)):
+            self._lake.delete(BLOBS, _among("sha256", part))
+
+    def _small(self, digests: Json) -> Json:
+        """Write the small tables that have changed, and return the digests of all."""
+        result: Json = {}
+        for table in SMALL:
+            rows = self._source.all(table)
+            if rows is None:
+                rows = table.schema.empty_table()
+            digest = sha256()
+            for batch in rows.combine_chunks().to_batches():
+                for column in batch.to_pylist():
+                    digest.update(repr(column).encode(errors="surrogatepass"))
+            result[table.name] = digest.hexdigest()
+            if digests.get(table.name) != result[table.name] or self._lake.open(table.name) is None:
+                self._lake.overwrite(table, rows)
+        return result
+
+
+def _is_rewritten(head: Head, known: tuple[str, int, int] | None, interrupted: bool) -> bool:
+    """True if stitches of a thread in the lake may have changed, or are only in archives of the record."""
+    if known is None:
+        return head.first_position > 1 or (interrupted and head.kind == "trace")
+    stamp, position, first_position = known
+    return (
+        head.kind == "trace"
+        or head.first_position != first_position
+        or head.position < position
+        or _packed(head.stamp) != _packed(stamp)
+    )
+
+
+def _packed(stamp: str) -> str:
+    """Return the part of a stamp that describes the archives."""
+    return stamp.partition("/[")[2]
+
+
+def _parts(ids: Sequence[str], size: int = THREADS_AT_ONCE) -> Iterator[Sequence[str]]:
+    for start in range(0, len(ids), size):
+        yield ids[start : start + size]
+
+
+def _among(column: str, ids: Iterable[str]) -> str:
+    quoted = ", ".join(f"'{id}'" for id in ids)
+    return f"{column} IN ({quoted})"
+
+
+def _batches(tables: Iterable[Any]) -> Iterator[Any]:
+    """Yield tables of about `BATCH` bytes."""
+    waiting: list[Any] = []
+    size = 0
+    for table in tables:
+        waiting.append(table)
+        size += table.nbytes
+        if size >= BATCH:
+            yield pa.concat_tables(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)

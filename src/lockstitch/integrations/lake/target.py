@@ -1,0 +1,168 @@
+"""`Lake`: the Delta Lake tables of one folder or bucket."""
+
+import math
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from lockstitch.errors import Conflict, Refused, StoreError
+from lockstitch.integrations.lake.tables import SYNCS, SYNCS_SCHEMA, TABLES, Table
+from lockstitch.model import Json, codec
+
+# pyarrow has no types.
+pa: Any = import_module("pyarrow")
+
+_PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=3)
+_APPLICATION: Final = "lockstitch"
+"""The application of a Delta transaction. Its version is the `log_id` up to which the table has all stitches."""
+
+
+class Lake:
+    """The tables below one target: a folder, or a URL of an object store such as `s3://bucket/folder`."""
+
+    def __init__(self, target: str) -> None:
+        self.remote = "://" in target
+        if self.remote:
+            self.target = target.rstrip("/")
+            return
+        path = Path(target).expanduser().absolute()
+        if path.exists() and not path.is_dir():
+            raise Refused(f"{target} is a file. A lake is a folder, or a URL such as s3://bucket/folder.")
+        self.target = str(path)
+
+    def uri(self, name: str) -> str:
+        return f"{self.target}/{name}"
+
+    def open(self, name: str, version: int | None = None) -> Any:
+        """Return a table at a version, or its latest one. None if the table does not exist."""
+        with translated(self.target):
+            try:
+                return DeltaTable(self.uri(name), version=version)
+            except TableNotFoundError:
+                return None
+
+    def last_sync(self) -> Json | None:
+        """Return the last complete sync, or None."""
+        table = self.open(SYNCS)
+        if table is None:
+            return None
+        with translated(self.target):
+            (row,) = table.to_pyarrow_table().to_pylist()
+        return {**row, "versions": codec.loads(row["versions"]), "digests": codec.loads(row["digests"])}
+
+    def seal(self, row: Json) -> None:
+        """Record a complete sync, with the latest version of every table."""
+        packed = {name: codec.dumps(row[name]).decode() for name in ("versions", "digests")}
+        self._write(SYNCS, pa.Table.from_pylist([{**row, **packed}], schema=SYNCS_SCHEMA), [], "overwrite")
+
+    def prepare(self) -> None:
+        """Create the folder, or raise `Refused` if it has other content."""
+        if self.remote:
+            return
+        try:
+            Path(self.target).mkdir(parents=True, exist_ok=True)
+            known = {entry.name for entry in os.scandir(self.target)}
+        except OSError as exc:
+            raise Refused(f"{self.target} cannot be used as a lake: {exc.strerror}.") from exc
+        if known and self.open(SYNCS) is None and not known <= _names():
+            raise Refused(f"{self.target} has other files. Choose an empty folder for a lake.")
+
+    def watermark(self, table: Table) -> int:
+        """Return the `log_id` up to which the table has all stitches."""
+        delta = self.open(table.name)
+        return 0 if delta is None else delta.transaction_version(_APPLICATION) or 0
+
+    def append(self, table: Table, rows: Any, *, replacing: str | None = None, watermark: int | None = None) -> None:
+        """Write rows in one commit. `replacing` is a condition on rows that they replace, and that they meet."""
+        transactions = None if watermark is None else [Transaction(_APPLICATION, watermark)]
+        exists = self.open(table.name) is not None
+        mode = "overwrite" if replacing and exists else "append"
+        self._write(
+            table.name,
+            rows.select(table.schema.names).cast(table.schema),
+            table.partitions,
+            mode,
+            replacing if exists else None,
+            transactions,
+        )
+
+    def overwrite(self, table: Table, rows: Any) -> None:
+        """Replace all rows of a table."""
+        self._write(table.name, rows.select(table.schema.names).cast(table.schema), table.partitions, "overwrite")
+
+    def delete(self, table: Table, condition: str) -> None:
+        """Delete the rows that meet a condition."""
+        delta = self.open(table.name)
+        if delta is not None:
+            with translated(self.target):
+                delta.delete(condition, writer_properties=_PROPERTIES)
+
+    def compact(self, keep: float) -> tuple[int, int]:
+        """Join small files, and delete files that were replaced more than `keep` seconds ago.
+
+        Return the number of joined and of deleted files. Raises `Refused` if the target has no complete sync.
+        """
+        last = self.last_sync()
+        if last is None:
+            raise Refused(f"{self.target} is not a lake, or its first sync is not complete.")
+        opened = {table.name: found for table in TABLES if (found := self.open(table.name))}
+        if {name: table.version() for name, table in opened.items()} != last["versions"]:
+            raise Refused(f"The last sync of {self.target} is not complete. Run `lockstitch lake sync` first.")
+        joined = deleted = 0
+        with translated(self.target):
+            for table in opened.values():
+                joined += int(table.optimize.compact(writer_properties=_PROPERTIES)["numFilesRemoved"])
+            # Readers start at the new files before the old ones are deleted.
+            self.seal({**last, "versions": {name: table.version() for name, table in opened.items()}})
+            for table in (*opened.values(), self.open(SYNCS)):
+                deleted += len(_vacuum(table, keep))
+        return joined, deleted
+
+    def _write(
+        self,
+        name: str,
+        rows: Any,
+        partitions: Sequence[str],
+        mode: Any,
+        predicate: str | None = None,
+        transactions: Any = None,
+    ) -> None:
+        with translated(self.target):
+            write_deltalake(
+                self.uri(name),
+                rows,
+                partition_by=list(partitions) or None,
+                mode=mode,
+                predicate=predicate,
+                # A newer version of this code has more columns.
+                schema_mode="merge",
+                writer_properties=_PROPERTIES,
+                commit_properties=CommitProperties(app_transactions=transactions),
+            )
+
+
+def _vacuum(table: Any, keep: float) -> Sequence[str]:
+    """Delete the files of a table that were replaced before, and those of syncs that were killed."""
+    hours = math.ceil(keep / 3600)
+    return table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+
+
+def _names() -> set[str]:
+    return {SYNCS, *(table.name for table in TABLES)}
+
+
+@contextmanager
+def translated(target: str) -> Generator[None, None, None]:
+    """Raise errors of Delta Lake and of the file system as those of Lockstitch."""
+    try:
+        yield
+    except CommitFailedError as exc:
+        raise Conflict(f"Another process writes to the lake {target}. Try again.") from exc
+    except (DeltaError, OSError, ValueError) as exc:
+        raise StoreError(f"The lake {target} cannot be read or written: {exc}") from exc

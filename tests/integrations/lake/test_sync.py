@@ -1,0 +1,119 @@
+"""A lake after any changes of the record, after kills, and with wrong targets."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from lockstitch.errors import Refused
+from lockstitch.integrations.lake.query import LakeReader
+from lockstitch.integrations.lake.target import Lake
+from lockstitch.store import Store, open_store
+from tests.integrations.lake.lakes import compare, write
+from tests.store.worlds import world
+
+pytestmark = pytest.mark.anyio
+
+DATABASES = pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
+SQLITE = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+
+
+@DATABASES
+async def test_lake_equals_record_after_changes(store: Store, backend: str, tmp_path: Path) -> None:
+    seed = len(backend)
+    random, lake = Random(seed), tmp_path / "lake"
+    for step in range(2):
+        made = world(10 * seed + step, trees=4)
+        made.threads = [head.changed(key=head.key and f"{head.key}-{step}") for head in made.threads]
+        await made.put(store)
+        assert (await write(store, lake)).stitches
+        heads = await store.threads(limit=None, all_projects=True)
+        for head in random.sample(heads, 3):
+            await store.in_project(head.project).edit(head, title=f"Title {step}", extras={"step": step})
+        await store.delete(random.choice([head for head in heads if head.parent_id is None]))
+    await store.purge(user_id="ada")
+    (first, *_) = await store.threads(all_projects=True)
+    await store.in_project(first.project).edit(first, title="Last")
+    report = await write(store, lake)
+    assert (report.threads, report.removed) >= (1, 1)
+    assert await compare(store, lake)
+    assert not (await write(store, lake)).changed
+
+
+VICTIM = """
+import os, signal, sys
+from lockstitch import sync
+from lockstitch.integrations.lake import target
+from lockstitch.integrations.lake.sync import sync as sync_lake
+
+url, folder, number, after = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "after"
+commits, write = 0, target.write_deltalake
+
+def counted(*arguments, **options):
+    global commits
+    commits += 1
+    if commits == number and not after:
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(*arguments, **options)
+    if commits == number:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+target.write_deltalake = counted
+with sync.open_store(url) as store, store.lens("three_table") as connection:
+    sync_lake(connection, folder)
+"""
+
+
+@SQLITE
+async def test_killed_sync_continues(store: Store, store_url: str, tmp_path: Path) -> None:
+    """Killed after the log, after the runs, before the threads and before the end. Each sync continues the former."""
+    lake = tmp_path / "lake"
+    await world(1, trees=3).put(store)
+    for number, when in ((1, "after"), (2, "after"), (12, "before")):
+        arguments = [sys.executable, "-c", VICTIM, store_url, str(lake), str(number), when]
+        killed = subprocess.run(arguments, check=False, capture_output=True)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        with pytest.raises(Refused, match="not complete"):
+            LakeReader(str(lake))
+        # A thread that only the killed sync has seen leaves no row.
+        victim = (await store.threads(limit=1, all_projects=True))[0]
+        await store.delete(victim)
+    await write(store, lake)
+    query = "SELECT count(*), count(DISTINCT log_id), min(log_id), count(DISTINCT thread_id) FROM stitches"
+    expected = (await store.sql(query)).rows
+    with LakeReader(str(lake)) as reader:
+        assert reader.query(query).rows == expected
+        assert (
+            reader.query("SELECT count(*) FROM threads").rows == (await store.sql("SELECT count(*) FROM threads")).rows
+        )
+
+
+@SQLITE
+async def test_sync_refuses_other_targets(store: Store, tmp_path: Path) -> None:
+    (file := tmp_path / "file").write_text("")
+    (folder := tmp_path / "folder").mkdir()
+    (folder / "other").write_text("")
+    for target, text in ((file, "is a file"), (folder, "has other files")):
+        with pytest.raises(Refused, match=text):
+            await write(store, target)
+    lake = tmp_path / "lake"
+    with pytest.raises(Refused, match="not a lake"):
+        LakeReader(str(lake))
+    await write(store, lake)
+    async with open_store(f"sqlite:///{tmp_path / 'other.db'}") as other:
+        with pytest.raises(Refused, match="another store"):
+            await write(other, lake)
+    with LakeReader(str(lake)) as reader:
+        for statement, text in (
+            ("DELETE FROM threads", "Only one SELECT"),
+            ("SELECT 1; SELECT 2", "Only one SELECT"),
+            ("SELECT * FROM read_text('/etc/hostname')", "disabled"),
+            ("SELEC", "syntax"),
+        ):
+            with pytest.raises(Refused, match=text):
+                reader.query(statement)
+        assert reader.query("SELECT * FROM range(5)", limit=2).truncated
+    assert Lake(str(lake)).compact(0.0)[0] == 0
