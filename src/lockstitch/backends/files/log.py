@@ -4,6 +4,7 @@ Within a file positions and log_ids both rise, so its first and last line give i
 """
 
 import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -125,17 +126,38 @@ def stitches(folder: Folder, path: str) -> list[Stitch]:
     return list(each(folder, path))
 
 
-def each(folder: Folder, path: str) -> Iterator[Stitch]:
-    """Yield the stitches of a file."""
+def each(folder: Folder, path: str, ranges: Ranges = ((0, None),)) -> Iterator[Stitch]:
+    """Yield the stitches of a file that are in ranges of positions, without decoding the other ones."""
     lines = folder.lines(path)
-    for number, text in enumerate(lines, 1):
+    for index in _indexes(lines, ranges):
         # The file has a hole of NUL bytes if lines before the oldest entry of the journal were lost.
-        text = text.lstrip(b"\0")
+        text = lines[index].lstrip(b"\0")
         try:
             yield line.decode_stitch(text)
         except UNREADABLE as exc:
-            if not (folder.tolerant and number == len(lines)):
-                folder.damaged(path, f"line {number} cannot be read", exc)
+            if not (folder.tolerant and index == len(lines) - 1):
+                folder.damaged(path, f"line {index + 1} cannot be read", exc)
+
+
+def _indexes(lines: Sequence[bytes], ranges: Ranges) -> Sequence[int]:
+    """Return the indexes of the lines in these ranges. All lines, if a line that the search reads is damaged."""
+    if (0, None) in ranges:
+        return range(len(lines))
+    try:
+        parts = [
+            range(
+                bisect_left(lines, first, key=_position),
+                len(lines) if last is None else bisect_right(lines, last, key=_position),
+            )
+            for first, last in ranges
+        ]
+    except UNREADABLE:
+        return range(len(lines))
+    return sorted(set().union(*parts))
+
+
+def _position(text: bytes) -> int:
+    return codec.loads(text.lstrip(b"\0"))["position"]
 
 
 def read(folder: Folder, thread_id: UUID, ranges: Ranges) -> list[Stitch]:
@@ -148,7 +170,7 @@ def read(folder: Folder, thread_id: UUID, ranges: Ranges) -> list[Stitch]:
         extent = extent_of(folder, path)
         if extent is None or not any(_meets(extent, first, last) for first, last in ranges):
             continue
-        matches += [stitch for stitch in stitches(folder, path) if _within(stitch.position, ranges)]
+        matches += [stitch for stitch in each(folder, path, ranges) if _within(stitch.position, ranges)]
     return sorted(matches, key=lambda stitch: stitch.position)
 
 
