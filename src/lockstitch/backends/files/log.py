@@ -153,7 +153,7 @@ def _indexes(lines: Sequence[bytes], ranges: Ranges) -> Sequence[int]:
         ]
     except UNREADABLE:
         return range(len(lines))
-    return sorted(set().union(*parts))
+    return sorted({index for part in parts for index in part})
 
 
 def _position(text: bytes) -> int:

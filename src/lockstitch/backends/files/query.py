@@ -1,10 +1,12 @@
 """`Find` over files: candidates, filters, order and cursor."""
 
+import heapq
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
@@ -256,11 +258,19 @@ def _stitches(folder: Folder, find: Find[Any]) -> Iterator[Stitch]:
         extent = extent_of(folder, path)
         if extent and extent.last >= lowest and extent.first <= highest and extent.log_id >= after:
             files.append((extent.log_id, path))
-    if tuple(find.order) != ("-log_id",) or find.limit is None:
-        for _, path in files:
-            yield from log.stitches(folder, path)
-    else:
+    if tuple(find.order) == ("-log_id",) and find.limit is not None:
         yield from _newest(folder, find, sorted(files, reverse=True))
+        return
+    ranges = ((lowest, None if highest == float("inf") else int(highest)),)
+    logs = [log.each(folder, path, ranges) for _, path in files]
+    threads = wanted_values(find, "thread_id")
+    if tuple(find.order) == ("position",) and find.limit is not None and find.after is None and len(threads or ()) == 1:
+        # Each log is sorted by position, so that the stitches after the limit are not decoded.
+        by_position = heapq.merge(*logs, key=operator.attrgetter("position"))
+        yield from islice(filter(_test_all(Stitch, find.where), by_position), find.offset + find.limit)
+    else:
+        for stitches in logs:
+            yield from stitches
 
 
 def _newest(folder: Folder, find: Find[Any], files: Sequence[tuple[int, str]]) -> list[Stitch]:
