@@ -7,7 +7,7 @@ watermark, stitches of the last sync are replaced, because transactions may have
 Everything else belongs to a thread. Each row of `threads` in the lake has the state in which its thread was written,
 and is written last. A thread in another state is written again with its runs. Stitches are written again where they
 can have changed: imported traces, and threads that were archived or redacted. Deleted threads are missing in the
-record, so their rows are deleted. A sync that was killed leaves these states as they were, and the next one repeats
+record, so their rows are deleted. A sync that was killed does not change these states, and the next one repeats
 the work with the same result.
 
 Readers see the versions of the tables that the last complete sync recorded.
