@@ -341,8 +341,8 @@ class Store(StoreCore):
         Stitches have inputs, answers, the arguments and results of tool calls, and errors. Of one tool call, and of one
         result, the first 8,192 characters are searched.
 
-        If a database has more than 10,000 matches, the newest 10,000 of them are ranked. On PostgreSQL, also only the
-        newest 1,000 titles that match are ranked.
+        If a database has more than 3,000 matches, the newest 3,000 of them are ranked. On PostgreSQL, also only the
+        newest 300 titles that match are ranked.
 
         Args:
             text: Words to search for.
