@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.calling import SOURCE, Call, begin, environment
+from tests.docs.warm import warm_commands
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 
@@ -38,6 +39,8 @@ def test_pays_once_when_killed(tmp_path: Path) -> None:
 
 def test_prints_facts_as_json(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", SOURCE)
+    # The processes of the demo are forked from a loaded interpreter.
+    monkeypatch.setattr(sys, "executable", str(warm_commands() / "python"))
     facts = call("demo", "--json").json
     assert (facts["ok"], facts["charges"], facts["model"]) == (True, 1, "scripted")
     assert facts["total_cost"] > 0
