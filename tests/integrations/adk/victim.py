@@ -5,10 +5,12 @@
 Each process is a fork of this one, which has imported everything. The output has one JSON line per point.
 """
 
+import asyncio
 import json
 import os
 import signal
 import sys
+from contextlib import redirect_stdout
 from itertools import count
 
 from lockstitch import open_store
@@ -56,6 +58,8 @@ async def report(store: Store, name: Name) -> None:
 
 
 def main(url: str) -> None:
+    with redirect_stdout(None):  # a complete session, so that this process has loaded what its forks need
+        asyncio.run(converse(url, Name("shop", "ada", "whole"), 0))
     for number in count(1):
         name = Name("shop", "ada", f"{number}")
         if not in_fork(lambda name=name, number=number: converse(url, name, number)):

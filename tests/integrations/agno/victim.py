@@ -5,10 +5,12 @@
 Each process is a fork of this one, which has imported everything. The output has one JSON line per point.
 """
 
+import asyncio
 import json
 import os
 import signal
 import sys
+from contextlib import redirect_stdout
 from itertools import count
 
 from lockstitch import open_store
@@ -61,6 +63,8 @@ async def report(store: Store, log: SessionLog, session_id: str) -> None:
 
 
 def main(url: str) -> None:
+    with redirect_stdout(None):  # a complete session, so that this process has loaded what its forks need
+        asyncio.run(converse(url, "whole", 0))
     for number in count(1):
         if not in_fork(lambda number=number: converse(url, f"{number}", number)):
             return

@@ -5,6 +5,7 @@
 Each process is a fork of this one, which has imported everything. The output has one JSON line per point.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -89,6 +90,7 @@ async def recover(url: str, name: str) -> None:
 
 
 def main(url: str) -> None:
+    asyncio.run(die("sqlite:///:memory:", "whole", 0))  # loads what the forks need
     for point in count(1):
         killed = in_fork(lambda point=point: die(url, f"{point}", point))
         in_fork(lambda point=point: recover(url, f"{point}"))
