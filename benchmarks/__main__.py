@@ -24,6 +24,7 @@ from benchmarks import (
     generations,
     idle,
     importing,
+    lake,
     lenses,
     many,
     memory,
@@ -78,6 +79,7 @@ GROUPS = {
     "traces": traces,
     "memory": memory,
     "lenses": lenses,
+    "lake": lake,
     "receiving": receiving,
     "receivers": receivers,
     "opening": opening,
@@ -86,7 +88,7 @@ GROUPS = {
     "planning": planning,
 }
 
-BY_HAND = frozenset({"comparison", "memory", "opening", "receiving", "receivers", "reports"})
+BY_HAND = frozenset({"comparison", "lake", "memory", "opening", "receiving", "receivers", "reports"})
 """Groups that run only if they are named: they need more than a database, or much time."""
 
 COMPARED = ("comparison", "append", "step_cpu", "surviving")

@@ -22,3 +22,16 @@ async def test_lake_equals_record_in_every_lens(story_store: Store, story: Story
         query = f"SELECT messages, user_message FROM conversation_history WHERE run_id = '{runs[0].id}'"
         ((messages, said),) = lake.query(query).rows
     assert (plain(messages), said) == ((await story_store.messages(runs[0].id)), "Something old")
+    with LakeReader(str(tmp_path / "lake"), "langsmith") as lake:
+        # Columns that a statement does not name are not computed.
+        live = f"FROM llm_calls WHERE run_id <> '{runs[0].id}'"
+        for query in (
+            f"SELECT max(step_index) AS s, count(*) AS n {live}",
+            f"SELECT MAX(Step_Index) AS s, count(*) AS n FROM (SELECT * {live}) AS calls",
+            f"SELECT model_name, sum(input_tokens) AS n {live} GROUP BY model_name",
+            f"SELECT l.usage_metadata {live.replace('llm_calls', 'llm_calls l')} ORDER BY l.llm_call_id LIMIT 3",
+        ):
+            expected = (await story_store.sql(query, lens="langsmith")).rows
+            assert [plain(list(row)) for row in lake.query(query).rows] == [plain(list(row)) for row in expected]
+        ((row,),) = lake.query("SELECT llm_calls FROM llm_calls WHERE step_index = 1 LIMIT 1").rows
+        assert row["step_index"] == 1

@@ -1,10 +1,11 @@
 """`LakeReader`: SQL over a lake with DuckDB, in process: over its tables or through a lens."""
 
+import re
 import sqlite3
 import threading
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import duckdb
 
@@ -12,8 +13,8 @@ from lockstitch.errors import Refused
 from lockstitch.integrations.lake.tables import RUNS, STITCHES, TABLES, Table
 from lockstitch.integrations.lake.target import Lake
 from lockstitch.lenses import catalog
-from lockstitch.lenses.duckdb import script
-from lockstitch.model import ColumnKind, columns
+from lockstitch.lenses.duckdb import script, without_columns
+from lockstitch.model import ColumnKind, codec, columns
 from lockstitch.store import ANSWER, QueryResult
 
 _SQL_TYPES: Final = {
@@ -35,6 +36,7 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 
 _READING: Final = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 
+_WORD: Final = re.compile(r"\w+")
 _DERIVED: Final = {
     RUNS.name: ", coalesce(foreign_id, id) AS shown_id",
     STITCHES.name: ", CASE type WHEN 'llm_call' THEN coalesce(call_id, id) END AS llm_call_id",
@@ -75,12 +77,20 @@ class LakeReader:
             "CREATE VIEW lockstitch.archives AS SELECT NULL::VARCHAR AS thread_id, 0 AS first_position, "
             "0 AS last_position, NULL::BLOB AS content WHERE false"
         )
+        self._bases: dict[str, tuple[str, dict[str, str]]] = {}
+        self._columns: set[str] = set()
         if lens is None:
             self._connection.execute("SET search_path = 'lockstitch'")
         else:
             self._run(script("shared"))
             self._connection.execute(f"CREATE SCHEMA {lens}; SET search_path = '{lens}'")
             self._run(script(lens))
+            for statement in _statements(script(lens)):
+                # The view without the prefix only selects the columns.
+                if found := re.search(r"^CREATE VIEW (lens_(\w+)) AS", statement, re.MULTILINE):
+                    described = self._connection.execute(f"DESCRIBE {found[1]}").fetchall()
+                    self._bases[found[1]] = statement, {name: kind for name, kind, *_ in described}
+                    self._columns.update(self._bases[found[1]][1])
         if not lake.remote:
             self._connection.execute(f"SET allowed_directories = [{_text(lake.target)}]")
             self._connection.execute("SET enable_external_access = false")
@@ -114,6 +124,7 @@ class LakeReader:
             raise Refused(_explained(exc)) from exc
         if len(statements) != 1 or statements[0].type not in _READING:
             raise Refused("Only one SELECT is possible.")
+        self._leave_out_columns(sql)
         timer = threading.Timer(seconds, self._connection.interrupt)
         timer.daemon = True
         timer.start()
@@ -144,6 +155,41 @@ class LakeReader:
         for table, column, kind in rows:
             result.setdefault(table, {})[column] = kind
         return result
+
+    def _leave_out_columns(self, sql: str) -> None:
+        """Create the base views of the lens for this statement: without expensive columns that it does not read."""
+        named = self._named(sql) if self._bases else None
+        for view, (statement, kinds) in self._bases.items():
+            needed = set(kinds) if named is None else set(named)
+            for other, (text, _) in self._bases.items():
+                needed.update(_WORD.findall(text) if other != view else ())
+            unused = {name: kind for name, kind in kinds.items() if name not in needed}
+            text = without_columns(statement, unused).replace("CREATE VIEW", "CREATE OR REPLACE VIEW", 1)
+            self._connection.execute(text)
+
+    def _named(self, sql: str) -> set[str] | None:
+        """Return the names in a statement, in lower case. None if it may read columns that it does not name."""
+        row = self._connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+        nodes: list[Any] = [codec.loads(row[0])] if row else []
+        names: set[str] = set()
+        tables: set[str] = set()
+        single: set[str] = set()
+        while nodes:
+            node = nodes.pop()
+            if isinstance(node, str):
+                names.add(node.lower())
+            elif isinstance(node, list):
+                nodes += cast("list[Any]", node)
+            elif isinstance(node, dict):
+                fields = cast("dict[str, Any]", node)
+                if fields.get("error") or fields.get("class") == "STAR" or fields.get("ref_type") == "NATURAL":
+                    return None
+                tables.update(str(fields.get(key, "")).lower() for key in ("table_name", "alias"))
+                if len(path := fields.get("column_names") or ()) == 1:
+                    single.add(path[0].lower())
+                nodes += fields.values()
+        # The name of a table is a row with all its columns.
+        return None if single & (tables - {""} - self._columns) else names
 
     def _run(self, text: str) -> None:
         for statement in _statements(text):
