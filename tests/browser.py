@@ -1,4 +1,4 @@
-"""Fixtures of a real browser: one Chromium and one connection to it per test process."""
+"""Fixtures of a real browser: one Chromium per test process, and one connection to it per module."""
 
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -39,9 +39,9 @@ def browser_endpoint(browser_path: str, tmp_path_factory: pytest.TempPathFactory
         process.terminate()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def browser(browser_endpoint: str) -> AsyncIterator[Browser]:
-    """A connection to the browser. One per test process, because it needs a Node.js process."""
+    """A connection to the browser. One per module, because each module has an event loop."""
     async with async_playwright() as playwright:
         connected = await playwright.chromium.connect_over_cdp(browser_endpoint)
         yield connected

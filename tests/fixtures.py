@@ -17,9 +17,12 @@ from tests.servers import Databases, PostgresServer
 BACKENDS = ("files", "sqlite", "postgres")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """Session scope, because the connection to the browser uses one event loop in all tests of a process."""
+    """Module scope, because the connection to the browser belongs to an event loop.
+
+    It is not longer: a loop that lives on reports the errors of abandoned tasks in other tests.
+    """
     return "asyncio"
 
 

@@ -204,6 +204,8 @@ class Schedule:
                 break
             await asyncio.wait(tasks, timeout=0.05) if tasks else None
         await worker.run()
+        # Those of lost processes have failed.
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -356,7 +356,8 @@ class RemoteStore:
             return self.client.watch(ref, after=after)
         return self.client.watch_project(recent=min(recent, _PAGE))
 
-    async def search(self, text: str, *, limit: int = 20) -> list[SearchHit]:
+    async def search(self, text: str, *, limit: int = 20, complete: bool = False) -> list[SearchHit]:
+        """Return the hits of the server, which fills its index in the background and does not wait for it."""
         hits = await self.client.search(text, limit=min(limit, _PAGE))
         return [SearchHit(hit.thread_id, hit.position, hit.score) for hit in hits]
 

@@ -21,7 +21,6 @@ from lockstitch.model import (
     Thread,
     Wait,
     answer_of,
-    as_id,
     call_key,
     text_of,
 )
@@ -169,7 +168,10 @@ class StatusLine:
 
 def _response_id(wait: Wait) -> UUID | None:
     """Return the id of the response that made the call, which is a part of its key."""
-    return as_id((wait.key or "").rpartition("-")[0])
+    try:
+        return UUID(hex=(wait.key or "").rpartition("-")[0])
+    except ValueError:
+        return None
 
 
 def open_calls(recent: Sequence[Stitch]) -> tuple[list[str], Stitch]:
