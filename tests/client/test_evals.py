@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from lockstitch import App, Client, NotFound, Refused
+from lockstitch.agents.evals.records import EvaluationStore
 from lockstitch.agents.evals.requests import EvalRequest, prepare_request
+from lockstitch.errors import StoreFull, StoreUnreachable
+from lockstitch.server import eval_tasks
 from lockstitch.store import Store
 from tests.agents.evals.quiz import Quiz
 from tests.agents.evals.test_stored import change_datasets, read_evals
@@ -31,7 +34,9 @@ async def test_client_reads_evaluations_like_the_store(store: Store, client: Cli
     assert (case["input"], case["expected"], case["source_run_id"]) == ("Tell", "The end.", str(done.run_id))
 
 
-async def test_server_starts_evaluations_and_continues_them_after_a_restart(store: Store) -> None:
+async def test_server_starts_evaluations_and_continues_them_after_a_restart(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     quiz = Quiz()
     app = App([quiz.agent])
 
@@ -80,3 +85,23 @@ async def test_server_starts_evaluations_and_continues_them_after_a_restart(stor
         assert await finished(client, str(changed.record.id)) == "stopped"
         assert await finished(client, str(replayed.record.id)) == "1 of 1 on version None"
         assert len((await client.evals.list())["evals"]) == 5
+        # A lost connection is waited for. An error that stays stops the evaluation, and so does an unknown error.
+        faults: list[Exception] = []
+        put = EvaluationStore.put_outcome
+
+        async def fail(*arguments: Any) -> None:
+            if faults:
+                raise faults[0] if len(faults) == 1 else faults.pop(0)
+            await put(*arguments)
+
+        monkeypatch.setattr(EvaluationStore, "put_outcome", fail)
+        monkeypatch.setattr(eval_tasks, "_FIRST_PAUSE", eval_tasks._LONGEST_PAUSE / 1e4)
+        monkeypatch.setattr(eval_tasks, "_LONGEST_PAUSE", eval_tasks._FIRST_PAUSE)
+        for fault, reason in ((StoreFull(), "The disk is full"), (ZeroDivisionError("No cases"), "No cases")):
+            faults[:] = [StoreUnreachable(), fault]
+            started = await client.evals.start("quiz", "facts", ["contains"], name="faulty")
+            assert await finished(client, started["id"]) == "stopped"
+            assert reason in (await client.evals.get(started["id"]))["reason"]
+        faults.clear()
+        await client.evals.start("quiz", "facts", ["contains"], name="faulty")
+        assert await finished(client, "faulty#1") == "1 of 1 on version 2"

@@ -10,9 +10,13 @@ from lockstitch.agents import App
 from lockstitch.agents.evals.requests import EvalRequest, prepare_request, request_of, unfinished
 from lockstitch.agents.evals.runner import PreparedEvaluation
 from lockstitch.agents.evals.stored_evals import Evals
-from lockstitch.errors import LockstitchError, NotFound, Refused, StoreError
+from lockstitch.errors import NotFound, Refused, StoreError, StoreUnreachable
 from lockstitch.model import Eval, Json
 from lockstitch.store import Store
+
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
+"""Seconds until an evaluation is tried again after an error of the store. The pause doubles with each error."""
 
 _log: Final = logging.getLogger("lockstitch.server")
 
@@ -70,13 +74,35 @@ class EvalTasks:
 
 
 async def _execute(prepared: PreparedEvaluation, concurrency: int) -> None:
+    """Run an evaluation until it has finished or stopped. After an error of the store, it is tried again.
+
+    It stops if the errors of a reachable store continue and no trial finishes in between.
+    """
+    record, pause, reason = prepared.record, _FIRST_PAUSE, ""
+
+    def progress(*_: object) -> None:
+        nonlocal pause
+        pause = _FIRST_PAUSE
+
     try:
-        await prepared.run(concurrency=concurrency)
-    except StoreError:
-        _log.exception("Evaluation %s stopped. It continues when the server starts again.", prepared.record.id)
-    except LockstitchError as exc:
-        _log.exception("Evaluation %s stopped. The same request continues it.", prepared.record.id)
-        await _stop(prepared.work.store, prepared.record, str(exc))
+        while True:
+            try:
+                if reason:
+                    await _stop(prepared.work.store, record, reason)
+                else:
+                    await prepared.run(concurrency=concurrency, progress=progress)
+                return
+            except StoreError as exc:
+                _log.warning("Evaluation %s is tried again in %.0f s: %s", record.id, pause, exc)
+                if pause == _LONGEST_PAUSE and not isinstance(exc, StoreUnreachable):
+                    reason = reason or str(exc)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            except Exception as exc:
+                if reason:
+                    raise
+                _log.exception("Evaluation %s stopped. The same request continues it.", record.id)
+                reason = str(exc) or type(exc).__name__
     finally:
         for grader in prepared.work.graders:
             await grader.close()
