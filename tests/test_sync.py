@@ -157,6 +157,7 @@ def test_finds_threads_runs_stitches_and_limits(store: sync.SyncStore) -> None:
     assert [len(list(tree.walk())) for tree in store.trees([head]) + store.trees_of([head])] == [2, 2]
     assert (store.find_runs(head.id), store.find_stitches(head.id), store.count_stitches(head.id)) == ([], [], 0)
     assert (store.runs_by_id(head.id, [new_id()]), store.stitches_by_id([head.id], [new_id()])) == ({}, [])
+    assert store.stitches_at([(head.id, 1)]) == []
     store.set_limit(Limit(name="one", agents=["a"], at_most=1))
     assert [held_count for _, held_count in store.limits()] == [0]
     assert (store.held_by([new_id()]), store.projects(), store.statistics.daily_of_threads([head.id])) == (

@@ -85,6 +85,9 @@ async def test_finds_runs_and_stitches_within_their_threads(store: Store) -> Non
     assert await store.count_stitches(first.id, Where("position", ">", 1)) == len(log) - 1
     assert await store.stitches_by_id([first.id], [log[0].id, foreign.id]) == [log[0]]
     assert await store.stitches_by_id([first.id], []) == []
+    places = [(first.id, log[-1].position), (second.id, foreign.position)]
+    assert {stitch.id for stitch in await store.stitches_at(places)} == {log[-1].id, foreign.id}
+    assert await store.stitches_at([]) == []
 
 
 async def test_children_of_returns_children_by_parent(store: Store) -> None:

@@ -609,6 +609,22 @@ class StoreCore(ThreadsApi):
         stitches = await self._backend.find(Find(Stitch, (Where("id", "in", list(ids)),))) if ids else []
         return [stitch for stitch in stitches if stitch.thread_id in threads]
 
+    async def stitches_at(self, places: Collection[tuple[UUID, int]]) -> list[Stitch]:
+        """Return the stitches at these places, in no order. Archived turns and large media are left out.
+
+        Args:
+            places: Ids of threads, each with a position.
+        """
+        if not places:
+            return []
+        # SQLite finds the rows with the first two conditions. With the last one alone it would read all stitches.
+        where = (
+            Where("thread_id", "in", list({thread_id for thread_id, _ in places})),
+            Where("position", "in", list({position for _, position in places})),
+            Where(("thread_id", "position"), "in", list(places)),
+        )
+        return await self._backend.find(Find(Stitch, where))
+
     async def _require_record(self) -> None:
         """Raise `StoreUnreachable` if the database has no tables of Lockstitch. Nothing is created."""
         try:

@@ -1092,3 +1092,11 @@ class SyncStoreCore(SyncStoreBase):
             ids: Ids of stitches. Those of other threads are ignored.
         """
         return self._portal.call(self._store.stitches_by_id(threads, ids))
+
+    def stitches_at(self, places: Collection[tuple[UUID, int]]) -> list[Stitch]:
+        """Return the stitches at these places, in no order. Archived turns and large media are left out.
+
+        Args:
+            places: Ids of threads, each with a position.
+        """
+        return self._portal.call(self._store.stitches_at(places))

@@ -10,7 +10,7 @@ from lockstitch.model.searched_text import searched_text
 from lockstitch.server.pages.common.content import answer_line, one_line
 from lockstitch.server.pages.common.forms import changed
 from lockstitch.server.pages.common.rows import ThreadListRow
-from lockstitch.store import Store, Where
+from lockstitch.store import Store
 from lockstitch.store.annotation import feedback_scores
 from lockstitch.store.reports.matches import highlighted, snippet
 
@@ -70,15 +70,15 @@ async def with_matches(
 async def with_cells(store: Store, rows: Sequence[ThreadListRow], columns: Sequence[Column]) -> list[ThreadListRow]:
     """Return the rows with the cells that need more than the heads and runs of the threads.
 
-    A page reads at most two stitches of the last run of each row, and only if it shows inputs or outputs.
+    One query reads at most two stitches of the last run of each row, and only if the page shows inputs or outputs.
     """
     names = {column.name for column in columns}
     scores = await feedback_scores(store, [row.thread.id for row in rows]) if "score" in names else {}
+    runs = [row.run for row in rows if row.run is not None] if names & {"input", "output"} else []
+    ends = await _ends(store, runs)
     filled: list[ThreadListRow] = []
     for row in rows:
-        cells: dict[str, str] = {}
-        if names & {"input", "output"} and row.run is not None:
-            cells |= await _ends(store, row.run)
+        cells = dict(ends.get(row.thread.id, {}))
         score = average_score(scores.get(row.thread.id, {}))
         if score is not None:
             cells["score"] = f"{score:.2f}".rstrip("0").rstrip(".")
@@ -86,21 +86,20 @@ async def with_cells(store: Store, rows: Sequence[ThreadListRow], columns: Seque
     return filled
 
 
-async def _ends(store: Store, run: Run) -> dict[str, str]:
-    """Return the first line of the input and of the answer of a run."""
-    if run.is_trace:
-        return {
-            "input": one_line(run.imported_input, _PREVIEW),
-            "output": answer_line(run.imported_answer, _PREVIEW) if run.imported_answer else "",
-        }
-    places = {run.input_position: "input", run.output_position: "output"}
-    positions = [position for position in places if position is not None]
-    if not positions:
-        return {}
-    stitches = await store.find_stitches(run.thread_id, Where("position", "in", positions))
-    cells: dict[str, str] = {}
-    for stitch in stitches:
-        name = places[stitch.position]
+async def _ends(store: Store, runs: Sequence[Run]) -> dict[UUID, dict[str, str]]:
+    """Return the first line of the input and of the answer of runs of different threads, by thread."""
+    cells: dict[UUID, dict[str, str]] = {run.thread_id: {} for run in runs}
+    places: dict[tuple[UUID, int], str] = {}
+    for run in runs:
+        if run.is_trace:
+            output = answer_line(run.imported_answer, _PREVIEW) if run.imported_answer else ""
+            cells[run.thread_id] = {"input": one_line(run.imported_input, _PREVIEW), "output": output}
+            continue
+        for position, name in ((run.input_position, "input"), (run.output_position, "output")):
+            if position is not None:
+                places[run.thread_id, position] = name
+    for stitch in await store.stitches_at(list(places)):
+        name = places[stitch.thread_id, stitch.position]
         text = text_of(stitch.message) if name == "input" else answer_of(stitch.message) or text_of(stitch.message)
-        cells[name] = one_line(text, _PREVIEW) if name == "input" else answer_line(text, _PREVIEW)
+        cells[stitch.thread_id][name] = one_line(text, _PREVIEW) if name == "input" else answer_line(text, _PREVIEW)
     return cells
