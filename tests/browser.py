@@ -1,7 +1,10 @@
 """Fixtures of a real browser: one Chromium per test process, and one connection to it per module."""
 
+import re
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, ConsoleMessage, Error, Page, ViewportSize, async_playwright, expect
@@ -29,14 +32,30 @@ def browser_path() -> str:
 @pytest.fixture(scope="session")
 def browser_endpoint(browser_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a browser process. One per test process, because its start takes longer than most tests."""
-    profile = f"--user-data-dir={tmp_path_factory.mktemp('browser')}"
-    started = subprocess.Popen(
-        [browser_path, *QUIET, profile, "--remote-debugging-port=0"], stderr=subprocess.PIPE, text=True
-    )
-    with started as process:
-        assert process.stderr is not None
-        yield next(line.split()[-1] for line in process.stderr if line.startswith("DevTools listening on"))
+    folder = tmp_path_factory.mktemp("browser")
+    log = folder / "log"
+    # A pipe would stop the browser as soon as it is full of messages.
+    with log.open("wb") as stderr:
+        arguments = (*QUIET, f"--user-data-dir={folder / 'profile'}", "--remote-debugging-port=0")
+        process = subprocess.Popen([browser_path, *arguments], stderr=stderr)
+    try:
+        yield _endpoint(process, log)
+    finally:
         process.terminate()
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _endpoint(process: "subprocess.Popen[bytes]", log: Path) -> str:
+    """Wait until a browser writes its address to its log, and return the address."""
+    while process.poll() is None:
+        if found := re.search(r"DevTools listening on (\S+)", log.read_text(errors="replace")):
+            return found[1]
+        time.sleep(0.02)
+    pytest.fail(f"The browser ended with exit code {process.returncode}.\n{log.read_text(errors='replace')}")
 
 
 @pytest.fixture(scope="module")

@@ -3,16 +3,25 @@
 The collection imports all tests and takes as long as hundreds of them. The processes share its result and its memory.
 They get the tests of one module after another, so a fixture of a module is seldom set up twice. Modules of the folders
 in `LONGEST` come first: a long test that starts last would keep one process busy after the end of the rest.
+
+A test that runs for `LIMIT` seconds fails with the stacks of its threads and tasks, so that no run lasts forever.
 """
 
+import asyncio
 import atexit
+import contextlib
 import multiprocessing
+import signal
+import sys
+import threading
+import traceback
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import groupby, pairwise
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -24,6 +33,12 @@ LONGEST = ("chaos", "crash", "docs", "examples", "benchmarks", "machine", "races
 
 MOST = 40
 """The highest number of tests that a process gets at once. The tests of a larger module are divided."""
+
+LIMIT = 300.0
+"""The most seconds that a test may take. No test takes 100 on a busy machine.
+
+Python does not handle the alarm while a C function waits. Then `faulthandler_timeout` ends the process.
+"""
 
 Share = list[int]
 """Indexes of consecutive tests of one module."""
@@ -154,6 +169,7 @@ def _run(session: pytest.Session, connection: Connection, inherited: list[Connec
         other.close()
     _separate(session.config, number)
     session.config.pluginmanager.register(_Reports(session.config, connection))
+    session.config.pluginmanager.register(_Limit())
     items = session.items
     try:
         connection.send(None)
@@ -196,3 +212,39 @@ class _Reports:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._connection.send(self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
+
+
+class _Limit:
+    """Interrupts a test after `LIMIT` seconds. Its fixtures still end the processes that they started."""
+
+    def __init__(self) -> None:
+        signal.signal(signal.SIGALRM, self._interrupt)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self) -> Generator[None, bool | None, bool | None]:
+        signal.setitimer(signal.ITIMER_REAL, LIMIT, LIMIT)
+        try:
+            return (yield)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        stacks = [
+            f"Thread {names.get(ident, ident)}\n{''.join(traceback.format_stack(top)[-12:])}"
+            for ident, top in sys._current_frames().items()
+        ]
+        with contextlib.suppress(RuntimeError):  # The test runs no event loop.
+            stacks += [f"{task!r}\n{_stack(task.get_coro())}" for task in asyncio.all_tasks()]
+        pytest.fail(f"The test ran for {LIMIT:g} seconds.\n\n" + "\n".join(stacks), pytrace=False)
+
+
+def _stack(coroutine: Any) -> str:
+    """Return the current lines of a coroutine and of those that it awaits."""
+    lines = []
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+        if frame is not None:
+            lines.append(f'  File "{frame.f_code.co_filename}", line {frame.f_lineno}, in {frame.f_code.co_name}\n')
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
+    return "".join(lines)

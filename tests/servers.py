@@ -174,7 +174,8 @@ class Databases:
                 return connection
             except psycopg.OperationalError:
                 self._disconnect(url)
-        self._connections[url] = psycopg.connect(url, autocommit=True)
+        # A database whose tables stay locked is dropped.
+        self._connections[url] = psycopg.connect(url, autocommit=True, options="-c lock_timeout=20s")
         return self._connections[url]
 
     def _disconnect(self, url: str) -> None:

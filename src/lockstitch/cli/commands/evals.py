@@ -1,7 +1,7 @@
 """`eval`: run a dataset against an agent, grade the answers and compare with the previous evaluation."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -200,15 +200,8 @@ def _here(
                 for grader in graders:
                     await grader.close()
 
-        under_way: PortalTask[tuple[CaseOutcome, int, int], Evaluation] = store.portal.begin(work)
-        try:
-            for step in under_way:
-                progress.update(*step)
-            return under_way.result()
-        except KeyboardInterrupt as exc:
-            raise Interrupted("Interrupted. Run the same command to continue.") from exc
-        finally:
-            under_way.end()
+        task: PortalTask[tuple[CaseOutcome, int, int], Evaluation] = store.portal.begin(work)
+        return _follow(task, progress.update, "Run the same command to continue.")
 
 
 def _on_server(
@@ -232,15 +225,22 @@ def _on_server(
             evals = remote_of(store.async_store).client.evals
             return await evaluate_on_server(evals, request, lambda failed, done, total: listener((failed, done, total)))
 
-        under_way: PortalTask[tuple[int, int, int], Evaluation] = store.portal.begin(work)
-        try:
-            for numbers in under_way:
-                progress.show(*numbers)
-            return under_way.result()
-        except KeyboardInterrupt as exc:
-            raise Interrupted("Interrupted. The server continues. Run the same command to follow it.") from exc
-        finally:
-            under_way.end()
+        task: PortalTask[tuple[int, int, int], Evaluation] = store.portal.begin(work)
+        return _follow(task, progress.show, "The server continues. Run the same command to follow it.")
+
+
+def _follow(
+    task: "PortalTask[tuple[Any, int, int], Evaluation]", show: Callable[[Any, int, int], None], after_interrupt: str
+) -> "Evaluation":
+    """Show the progress of an evaluation until it ends."""
+    try:
+        for step in task:
+            show(*step)
+        return task.result()
+    except KeyboardInterrupt as exc:
+        raise Interrupted(f"Interrupted. {after_interrupt}") from exc
+    finally:
+        task.end()
 
 
 def _exit(evaluation: "Evaluation", at_least: float | None) -> None:
