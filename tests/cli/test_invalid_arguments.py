@@ -47,6 +47,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "token create": ["ci", "--scope", "ingest"],
     "token revoke": ["ci"],
     "schedule add": ["ledger", "--cron", "0 7 * * *", "--goal", "Report"],
+    "schedule edit": [UNKNOWN, "--goal", "Report"],
     "schedule pause": [UNKNOWN],
     "schedule resume": [UNKNOWN],
     "schedule run": [UNKNOWN],

@@ -130,6 +130,52 @@ async def test_a_change_by_a_user_is_not_lost_to_a_tick(timed_store: Store, cloc
     assert await store.schedules.all() == []
 
 
+async def test_edits_schedule_without_losing_ticks_or_other_changes(timed_store: Store, clock: FakeClock) -> None:
+    store = timed_store
+    first = await store.schedules.add("helper", "Go", every=60, title="Report")
+    clock.advance(59)
+    edited = await store.schedules.edit("helper", goal="Go out", title="", missed="skip", priority=3)
+    assert (edited.goal, edited.title, edited.missed, edited.priority) == ("Go out", None, "skip", 3)
+    assert (edited.id, edited.created_at, edited.next_tick) == (first.id, first.created_at, first.next_tick)
+    assert await store.schedules.get("helper") == edited
+    # A worker has read the schedule before the change of its goal. Its tick starts again, with the new goal.
+    clock.advance(1)
+    again = await store.schedules.edit("helper", goal="Go home")
+    assert await store.schedules._start_ticks(edited, clock.now()) == ()
+    (thread,) = (await store.schedules.start_due()).threads
+    assert thread.goal == "Go home"
+    with pytest.raises(Conflict, match=r"was changed since you read it\. Nothing was written"):
+        await store.schedules.edit("helper", updated_at=edited.updated_at, goal="Overwrite")
+    assert (await store.schedules.edit("helper", updated_at=again.updated_at, agent="other")).goal == "Go home"
+
+    # The tick at 00:02 of the old times has not happened, and is dropped with them.
+    clock.advance(61)
+    daily = await store.schedules.edit("helper", cron=" 0 7  * * *", time_zone="Europe/Berlin")
+    assert (daily.cron, daily.interval_seconds, daily.times) == ("0 7 * * *", None, "0 7 * * * Europe/Berlin")
+    assert daily.next_tick is not None
+    assert daily.next_tick.hour == 6
+    assert (await store.schedules.start_due()).threads == []
+    for fields in ({"cron": "0 25 * * *"}, {"every": 0.5}, {"goal": ""}, {"time_zone": "Nowhere"}, {"priority": 2**40}):
+        with pytest.raises(Refused):
+            await store.schedules.edit("helper", **fields)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(Refused, match="either a cron expression or an interval"):
+        await store.schedules.edit("helper", cron="* * * * *", every=60)
+    assert await store.schedules.edit("helper", agent="other") == daily, "nothing to change"
+    assert (await store.schedules.pause("helper")).next_tick is None
+    assert (await store.schedules.edit("helper", every=60)).next_tick is None
+    resumed = await store.schedules.resume("helper")
+    assert (resumed.cron, resumed.next_tick) == (None, first.created_at + 3 * MINUTE)
+    with pytest.raises(NotFound):
+        await store.schedules.edit("missing", goal="Go")
+
+    # Changes of different fields at the same time: none is lost.
+    changes = ({"goal": "A"}, {"title": "B"}, {"user_id": "C"}, {"priority": 9}, {"agent": "D"}, {"missed": "all"})
+    await asyncio.gather(*(store.schedules.edit("helper", **change) for change in changes))
+    last = await store.schedules.get("helper")
+    assert (last.goal, last.title, last.user_id) == ("A", "B", "C")
+    assert (last.priority, last.agent, last.missed) == (9, "D", "all")
+
+
 async def test_one_thread_per_tick_of_many_processes_and_after_kills(store: Store, store_url: str) -> None:
     await store.schedules.add("helper", "Go", every=3600, missed="all")
     made = (await store.schedules.get("helper")).created_at.timestamp()

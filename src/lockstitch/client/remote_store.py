@@ -565,6 +565,9 @@ class RemoteSchedules:
     async def add(self, agent: str, goal: str, *, every: timedelta | float | None = None, **fields: Any) -> Schedule:
         return await self._client.add_schedule(agent, goal, interval_seconds=whole_seconds(every), **fields)
 
+    async def edit(self, name: str, *, every: timedelta | float | None = None, **fields: Any) -> Schedule:
+        return await self._client.edit_schedule(name, interval_seconds=whole_seconds(every), **fields)
+
     async def all(self, *, agent: str | None = None, limit: int | None = None, after: str = "") -> list[Schedule]:
         schedules: list[Schedule] = []
         while limit is None or len(schedules) < limit:

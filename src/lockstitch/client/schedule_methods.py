@@ -1,8 +1,10 @@
 """`ScheduleMethods`: the calls of `Client` for schedules."""
 
+from datetime import datetime
+
 from lockstitch.client.connection import part, without_none
 from lockstitch.client.read_methods import ReadMethods
-from lockstitch.model import Json, Schedule, Thread
+from lockstitch.model import Json, Schedule, Thread, format_time
 from lockstitch.store.schedules import Missed
 
 
@@ -79,6 +81,61 @@ class ScheduleMethods(ReadMethods):
             extras=extras,
         )
         return Schedule.from_json(await self._connection.post("/api/schedules", body))
+
+    async def edit_schedule(
+        self,
+        name: str,
+        *,
+        agent: str | None = None,
+        goal: str | None = None,
+        cron: str | None = None,
+        interval_seconds: int | None = None,
+        time_zone: str | None = None,
+        missed: Missed | None = None,
+        title: str | None = None,
+        user_id: str | None = None,
+        priority: int | None = None,
+        extras: Json | None = None,
+        updated_at: datetime | None = None,
+    ) -> Schedule:
+        """Change a schedule and return it. Its id, its name and its threads stay.
+
+        If the times change, the next tick is the first one after now by the new times. Ticks of the old times that no
+        worker has started are dropped. Ticks of an interval count from the creation of the schedule.
+
+        Args:
+            name: Name of the schedule.
+            agent: New agent. None, here and below: the value stays.
+            goal: New task of each thread.
+            cron: New cron expression. It replaces an interval.
+            interval_seconds: New interval. It replaces a cron expression.
+            time_zone: New time zone of the cron expression.
+            missed: New rule for ticks that passed while no worker ran.
+            title: New title of the threads. Empty: none.
+            user_id: New user of the threads. Empty: none.
+            priority: New claim priority of the threads.
+            extras: New data of an application, for the threads.
+            updated_at: `updated_at` of the schedule as the caller read it. None: change the newest values.
+
+        Raises:
+            Conflict: If the schedule has changed since `updated_at`.
+            NotFound: If the project has no such schedule.
+            Refused: If a value is not valid. Nothing was changed.
+        """
+        body = without_none(
+            agent=agent,
+            goal=goal,
+            cron=cron,
+            interval_seconds=interval_seconds,
+            time_zone=time_zone,
+            missed=missed,
+            title=title,
+            user_id=user_id,
+            priority=priority,
+            extras=extras,
+            updated_at=None if updated_at is None else format_time(updated_at),
+        )
+        return Schedule.from_json(await self._connection.ask("PATCH", f"/api/schedules/{part(name)}", body=body))
 
     async def pause_schedule(self, name: str) -> Schedule:
         """Stop a schedule until it is resumed, and return it. Threads that it has started continue.

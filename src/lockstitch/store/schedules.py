@@ -1,13 +1,17 @@
-"""`Schedules`: add, pause and remove schedules, and start the threads of due ticks.
+"""`Schedules`: add, change, pause and remove schedules, and start the threads of due ticks.
 
 **A tick starts one thread.** The transaction that creates the thread moves `next_tick` forward, if it is as the worker
 read it. So of many workers one succeeds, and a process that is killed leaves either both or neither. The id of the
 thread is derived from the schedule and the tick, which also excludes a second thread after a schedule was restored from
 a backup.
+
+**A change is not lost.** A change by a user compares `updated_at` and `next_tick`, and so does the transaction of a
+tick. If another user or a worker was faster, the change is computed again from the newest values. So a tick never
+starts a thread with values that were changed before, and no change makes a tick happen twice.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID, uuid5
@@ -23,11 +27,20 @@ from lockstitch.store.transaction import Transaction
 # The modules of this package share the backend of a store.
 # pyright: reportPrivateUsage=false
 
+_COMPARED: Final = ("id", "next_tick", "updated_at")
+"""Fields that changes and ticks compare. Each tick and each change writes at least one of them."""
+
+_TIMES: Final = frozenset({"cron", "interval_seconds", "time_zone"})
+"""Fields that the ticks depend on."""
+
 _AT_ONCE: Final = 100
 """Number of schedules that one search reads."""
 
 Missed = Literal["once", "skip", "all"]
 """The rule for ticks that passed while no worker ran."""
+
+_ATTEMPTS: Final = 20
+"""Number of times that a change is computed again. Each time another writer has succeeded."""
 
 _log = logging.getLogger("lockstitch")
 
@@ -148,6 +161,74 @@ class Schedules:
             where.append(Where("agent", "=", agent))
         return await self._backend.find(Find(Schedule, where, order=("name",), limit=limit))
 
+    async def edit(
+        self,
+        name: str,
+        *,
+        agent: str | None = None,
+        goal: str | None = None,
+        cron: str | None = None,
+        every: timedelta | float | None = None,
+        time_zone: str | None = None,
+        missed: Missed | None = None,
+        title: str | None = None,
+        user_id: str | None = None,
+        priority: int | None = None,
+        extras: Json | None = None,
+        updated_at: datetime | None = None,
+    ) -> Schedule:
+        """Change a schedule and return it. Its id, its name and its threads stay.
+
+        If the times change, the next tick is the first one after now by the new times. Ticks of the old times that no
+        worker has started are dropped. Ticks of an interval count from the creation of the schedule.
+
+        Args:
+            name: Name of the schedule.
+            agent: New agent. None, here and below: the value stays.
+            goal: New task of each thread.
+            cron: New cron expression. It replaces an interval.
+            every: New interval. It replaces a cron expression.
+            time_zone: New time zone of the cron expression.
+            missed: New rule for ticks that passed while no worker ran.
+            title: New title of the threads. Empty: none.
+            user_id: New user of the threads. Empty: none.
+            priority: New claim priority of the threads.
+            extras: New data of an application, for the threads.
+            updated_at: `updated_at` of the schedule as the caller read it. None: change the newest values.
+
+        Raises:
+            Conflict: If the schedule has changed since `updated_at`.
+            NotFound: If the project has no such schedule.
+            Refused: If a value is not valid. Nothing was changed.
+        """
+        if cron is not None and every is not None:
+            raise Refused("A schedule has either a cron expression or an interval. Set one of them.")
+        changes = without_none(
+            agent=agent, goal=goal, time_zone=time_zone, missed=missed, priority=priority, extras=extras
+        )
+        changes |= {field: text or None for field, text in without_none(title=title, user_id=user_id).items()}
+        if cron is not None:
+            changes |= {"cron": " ".join(cron.split()), "interval_seconds": None}
+        if every is not None:
+            changes |= {"cron": None, "interval_seconds": whole_seconds(every)}
+
+        def edited(schedule: Schedule) -> dict[str, Any]:
+            if updated_at is not None and schedule.updated_at != updated_at:
+                raise Conflict(
+                    f"Schedule {name} was changed since you read it. Nothing was written. Read it again and repeat "
+                    "your change."
+                )
+            values = schedule.validate_fields(changes)
+            values = {field: value for field, value in values.items() if getattr(schedule, field) != value}
+            changed = schedule.changed(**values)
+            if _TIMES.isdisjoint(values):
+                # Fail now, and not at the next tick.
+                self._thread(changed, None)
+                return values
+            return values | self._next(check_times(changed))
+
+        return await self._change(name, edited)
+
     async def pause(self, name: str) -> Schedule:
         """Stop a schedule until it is resumed, and return it. Threads that it has started continue.
 
@@ -157,7 +238,7 @@ class Schedules:
         Raises:
             NotFound: If the project has no such schedule.
         """
-        return await self._change(await self.get(name), paused=True, next_tick=None)
+        return await self._change(name, lambda _: {"paused": True, "next_tick": None})
 
     async def resume(self, name: str) -> Schedule:
         """Continue a paused schedule with the next tick after now, and return it. The ticks of the pause do not count
@@ -169,12 +250,13 @@ class Schedules:
         Raises:
             NotFound: If the project has no such schedule.
         """
-        schedule = await self.get(name)
-        if not schedule.paused:
-            return schedule
-        # If the clock was set back, the ticks up to the last one have already happened.
-        now = max(self._store.clock.now(), schedule.last_tick or schedule.created_at)
-        return await self._change(schedule, paused=False, next_tick=tick_after(schedule, now))
+
+        def resumed(schedule: Schedule) -> dict[str, Any]:
+            if not schedule.paused:
+                return {}
+            return {"paused": False, **self._next(schedule.changed(paused=False))}
+
+        return await self._change(name, resumed)
 
     async def run_now(self, name: str) -> Thread:
         """Start a thread of a schedule now, also of a paused one, and return it. Its ticks do not change.
@@ -241,7 +323,7 @@ class Schedules:
         fields: dict[str, Any] = {"next_tick": due.next_tick}
         if threads:
             fields |= {"last_tick": ticks[-1], "last_thread_id": threads[-1].id}
-        transaction.change(schedule, fields, seen=("id", "next_tick"))
+        transaction.change(schedule, fields, seen=_COMPARED)
         try:
             await self._store.commit(transaction)
         except Conflict:
@@ -252,12 +334,34 @@ class Schedules:
         """Return the ids that threads have. A schedule that was restored from a backup repeats ticks."""
         return {thread.id for thread in await self._backend.find(Find(Thread, (Where("id", "in", ids),)))}
 
-    async def _change(self, schedule: Schedule, **fields: Any) -> Schedule:
-        fields["updated_at"] = self._store.clock.now()
-        transaction = Transaction()
-        transaction.change(schedule, fields, seen=("id",))
-        await self._store.commit(transaction)
-        return schedule.changed(**fields)
+    async def _change(self, name: str, changes: Callable[[Schedule], dict[str, Any]]) -> Schedule:
+        """Change a schedule. `changes` returns the new values for a schedule, again if it has changed since."""
+        attempt = 0
+        while True:
+            schedule = await self.get(name)
+            fields = changes(schedule)
+            if not fields:
+                return schedule
+            # Two changes at the same time, or after the clock was set back, also differ.
+            fields["updated_at"] = max(self._store.clock.now(), schedule.updated_at + timedelta(microseconds=1))
+            transaction = Transaction()
+            transaction.change(schedule, fields, seen=_COMPARED)
+            try:
+                await self._store.commit(transaction)
+            except Conflict:
+                attempt += 1
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
+                return schedule.changed(**fields)
+
+    def _next(self, schedule: Schedule) -> dict[str, Any]:
+        """Return the next tick after now, as a field."""
+        if schedule.paused:
+            return {"next_tick": None}
+        # If the clock was set back, the ticks up to the last one have already happened.
+        now = max(self._store.clock.now(), schedule.last_tick or schedule.created_at)
+        return {"next_tick": tick_after(schedule, now)}
 
     def _thread(self, schedule: Schedule, tick: datetime | None) -> Thread:
         """Return the thread of a tick. None: of a start by a user."""

@@ -3,7 +3,7 @@
 """`SyncTable`, `SyncAgents`, `SyncSchedules` and `SyncStatistics`: records and statistics without await."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, Unpack
 from uuid import UUID
 
@@ -258,6 +258,63 @@ class SyncSchedules:
             after: Only schedules whose names come after this one.
         """
         return self._portal.call(self._schedules.all(agent=agent, limit=limit, after=after))
+
+    def edit(
+        self,
+        name: str,
+        *,
+        agent: str | None = None,
+        goal: str | None = None,
+        cron: str | None = None,
+        every: timedelta | float | None = None,
+        time_zone: str | None = None,
+        missed: Missed | None = None,
+        title: str | None = None,
+        user_id: str | None = None,
+        priority: int | None = None,
+        extras: Json | None = None,
+        updated_at: datetime | None = None,
+    ) -> Schedule:
+        """Change a schedule and return it. Its id, its name and its threads stay.
+
+        If the times change, the next tick is the first one after now by the new times. Ticks of the old times that no
+        worker has started are dropped. Ticks of an interval count from the creation of the schedule.
+
+        Args:
+            name: Name of the schedule.
+            agent: New agent. None, here and below: the value stays.
+            goal: New task of each thread.
+            cron: New cron expression. It replaces an interval.
+            every: New interval. It replaces a cron expression.
+            time_zone: New time zone of the cron expression.
+            missed: New rule for ticks that passed while no worker ran.
+            title: New title of the threads. Empty: none.
+            user_id: New user of the threads. Empty: none.
+            priority: New claim priority of the threads.
+            extras: New data of an application, for the threads.
+            updated_at: `updated_at` of the schedule as the caller read it. None: change the newest values.
+
+        Raises:
+            Conflict: If the schedule has changed since `updated_at`.
+            NotFound: If the project has no such schedule.
+            Refused: If a value is not valid. Nothing was changed.
+        """
+        return self._portal.call(
+            self._schedules.edit(
+                name,
+                agent=agent,
+                goal=goal,
+                cron=cron,
+                every=every,
+                time_zone=time_zone,
+                missed=missed,
+                title=title,
+                user_id=user_id,
+                priority=priority,
+                extras=extras,
+                updated_at=updated_at,
+            )
+        )
 
     def pause(self, name: str) -> Schedule:
         """Stop a schedule until it is resumed, and return it. Threads that it has started continue.

@@ -131,6 +131,17 @@ async def test_schedules_page_works_in_a_browser(store: Store, url: str, page: P
     await expect(page.get_by_text("Hidden")).to_have_count(0)
     await look(page, "schedules")
 
+    await row.get_by_role("link", name="Edit: dawn").click()
+    await expect(form.get_by_label("Goal of each thread")).to_have_value(f"Weave {HOSTILE}")
+    await form.get_by_label("Cron expression").fill("30 6 * * *")
+    await store.schedules.edit("dawn", priority=1)
+    await form.get_by_role("button", name="Save schedule").click()
+    await expect(page.get_by_role("alert")).to_contain_text("was changed since you read it")
+    await page.get_by_role("link", name="Edit: dawn").click()
+    await form.get_by_label("Cron expression").fill("30 6 * * *")
+    await form.get_by_role("button", name="Save schedule").click()
+    await expect(row).to_contain_text("30 6 * * * Europe/Berlin")
+
     await row.get_by_role("button", name="Resume: dawn").click()
     await expect(row.get_by_role("button", name="Pause: dawn")).to_be_visible()
     await row.locator("summary").click()

@@ -1,4 +1,4 @@
-"""`schedule`: add, list, pause, resume, run and remove schedules."""
+"""`schedule`: add, list, edit, pause, resume, run and remove schedules."""
 
 from typing import Annotated, cast, get_args
 
@@ -12,6 +12,7 @@ from lockstitch.errors import Refused
 from lockstitch.model import Schedule
 from lockstitch.model.moment import duration
 from lockstitch.store.schedules import Missed
+from lockstitch.store.threads import without_none
 from lockstitch.sync import SyncStore
 
 app = typer.Typer()
@@ -63,8 +64,7 @@ def add(
     session = session_of(context)
     if not goal.strip():
         raise Refused("The goal is empty.")
-    if missed not in get_args(Missed):
-        raise Refused(f"--missed {missed!r} is not valid. Use one of: {', '.join(get_args(Missed))}.")
+    _check_missed(missed)
     if session.app_name:
         session.app().agent(agent)
     with session.open(create=True) as store:
@@ -106,6 +106,55 @@ def list_(context: typer.Context) -> None:
         TableColumn("LAST"),
     ]
     session.out.table(columns, [_row(each) for each in schedules])
+
+
+@schedule.command(
+    epilog=examples(
+        'lockstitch schedule edit clerk --cron "30 6 * * 1-5"',
+        'lockstitch schedule edit watch --every 30m --goal "Look for orders without a customer"',
+    )
+)
+def edit(
+    context: typer.Context,
+    name: ScheduleName,
+    agent: Annotated[
+        str | None, typer.Option(metavar="AGENT", help="The agent of the threads.", show_default=False)
+    ] = None,
+    goal: Annotated[str | None, typer.Option(metavar="G", help="The goal of each thread.")] = None,
+    cron: Annotated[
+        str | None, typer.Option(metavar="EXPRESSION", help="A cron expression. It replaces an interval.")
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option(metavar="TIME", help="An interval. It replaces a cron expression.")
+    ] = None,
+    tz: Annotated[str | None, typer.Option(metavar="ZONE", help="The time zone of the cron expression.")] = None,
+    missed: Annotated[
+        str | None, typer.Option(metavar="|".join(get_args(Missed)), help="Threads for ticks that no worker saw.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(metavar="T", help="The title of the threads. Empty: none.")] = None,
+    priority: Annotated[int | None, typer.Option(metavar="N", help="Higher priorities come first.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="U", help="The user of the threads. Empty: none.")] = None,
+) -> None:
+    """Change a schedule. Values without an option stay, and so do its threads.
+
+    If the times change, the next tick is the first one after now by the new times.
+    """
+    session = session_of(context)
+    if missed is not None:
+        _check_missed(missed)
+    if agent is not None and session.app_name:
+        session.app().agent(agent)
+    fields = without_none(
+        agent=agent, goal=goal, cron=cron, time_zone=tz, missed=missed, title=title, priority=priority, user_id=user
+    )
+    if every is not None:
+        fields["every"] = duration(every, "--every")
+    if not fields:
+        raise Refused("Nothing to change. Pass at least one option, for example --cron or --goal.")
+    with session.open() as store:
+        edited = store.schedules.edit(name, **fields)
+        _record(store, "edit schedule", edited)
+    _show(session, edited, "changed")
 
 
 @schedule.command(epilog=examples("lockstitch schedule pause clerk"))
@@ -151,6 +200,11 @@ def remove(context: typer.Context, name: ScheduleName, yes: Yes = False) -> None
         removed = store.schedules.remove(name)
         _record(store, "remove schedule", removed)
     _show(session, removed, "deleted")
+
+
+def _check_missed(missed: str) -> None:
+    if missed not in get_args(Missed):
+        raise Refused(f"--missed {missed!r} is not valid. Use one of: {', '.join(get_args(Missed))}.")
 
 
 def _record(store: SyncStore, act: str, subject: Schedule) -> None:

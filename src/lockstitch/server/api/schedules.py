@@ -1,4 +1,4 @@
-"""Schedules: add, list, pause, resume, run and remove them."""
+"""Schedules: add, list, change, pause, resume, run and remove them."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from pydantic import Field
 
 from lockstitch.model import Json
 from lockstitch.server.api import responses
-from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Name, TextParam, rows
+from lockstitch.server.api.schemas import Body, ExactJSON, Limit, Name, TextParam, TimeParam, rows
 from lockstitch.server.auth import Reader, Writer
 from lockstitch.server.middleware import add_log_fields
 from lockstitch.server.routing import LazyRouter
@@ -18,20 +18,43 @@ router = LazyRouter(prefix="/api/schedules", tags=["schedules"], default_respons
 ScheduleName = Annotated[Name, Path(description="The name of a schedule.")]
 
 
+Goal = Annotated[TextParam, Field(min_length=1)]
+Cron = Annotated[TextParam, Field(max_length=1000)]
+Seconds = Annotated[int, Field(ge=1, le=10**10)]
+Label = Annotated[TextParam, Field(max_length=255)]
+Priority = Annotated[int, Field(gt=-(2**31), lt=2**31)]
+
+
 class NewSchedule(Body):
     """A new schedule. It has either a cron expression or an interval."""
 
     agent: Name
-    goal: Annotated[TextParam, Field(min_length=1)]
+    goal: Goal
     name: Name | None = None
-    cron: Annotated[TextParam, Field(max_length=1000)] | None = None
-    interval_seconds: Annotated[int, Field(ge=1, le=10**10)] | None = None
+    cron: Cron | None = None
+    interval_seconds: Seconds | None = None
     time_zone: Name = "UTC"
     missed: Missed = "once"
-    title: Annotated[TextParam, Field(max_length=255)] | None = None
-    user_id: Annotated[TextParam, Field(max_length=255)] | None = None
-    priority: Annotated[int, Field(gt=-(2**31), lt=2**31)] = 0
+    title: Label | None = None
+    user_id: Label | None = None
+    priority: Priority = 0
     extras: Json | None = None
+
+
+class ChangedSchedule(Body):
+    """Changed fields of a schedule. Fields that are absent stay."""
+
+    agent: Name | None = None
+    goal: Goal | None = None
+    cron: Cron | None = None
+    interval_seconds: Seconds | None = None
+    time_zone: Name | None = None
+    missed: Missed | None = None
+    title: Annotated[Label | None, Field(description="Empty: none.")] = None
+    user_id: Annotated[Label | None, Field(description="Empty: none.")] = None
+    priority: Priority | None = None
+    extras: Json | None = None
+    updated_at: Annotated[TimeParam | None, Field(description="As you read it. A later change is a conflict.")] = None
 
 
 @router.get("", response_model=list[responses.Schedule])
@@ -58,6 +81,15 @@ async def add(caller: Writer, body: NewSchedule) -> ExactJSON:
 async def schedule(caller: Reader, name: ScheduleName) -> ExactJSON:
     """Return a schedule."""
     return ExactJSON((await caller.store.schedules.get(name)).as_json())
+
+
+@router.patch("/{name}", response_model=responses.Schedule)
+async def edit(caller: Writer, name: ScheduleName, body: ChangedSchedule) -> ExactJSON:
+    """Change a schedule. If its times change, the next tick is the first one after now by the new times."""
+    fields = body.model_dump(exclude_unset=True, exclude={"interval_seconds"})
+    edited = await caller.store.schedules.edit(name, every=body.interval_seconds, **fields)
+    await caller.store.audits.record(caller.actor, "edit schedule", edited.name)
+    return ExactJSON(edited.as_json())
 
 
 @router.post("/{name}/pause", response_model=responses.Schedule)

@@ -1,5 +1,6 @@
-"""The page of schedules: list, add, pause, resume, run now and delete."""
+"""The page of schedules: list, add, change, pause, resume, run now and delete."""
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Form, Query, Request
@@ -7,7 +8,7 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import Response
 
 from lockstitch.errors import Conflict, Refused
-from lockstitch.model import Schedule
+from lockstitch.model import Schedule, format_time
 from lockstitch.model.moment import duration
 from lockstitch.server.auth import Caller, FormWriter, Reader
 from lockstitch.server.pages.common import forms
@@ -21,16 +22,26 @@ _PAGE = 100
 """Maximum number of schedules on one page."""
 
 _EMPTY = {"agent": "", "goal": "", "name": "", "cron": "", "every": "", "time_zone": "UTC", "missed": "once"}
-"""The values of a new form."""
+"""The values of a form for a new schedule. The one of a change also has `updated_at`."""
 
 ScheduleName = Annotated[str, Form(min_length=1, max_length=255)]
 
 
 @router.get("", name="schedules")
 async def schedules(
-    request: Request, caller: Reader, after: Annotated[str, Query(max_length=255)] = ""
+    request: Request,
+    caller: Reader,
+    after: Annotated[str, Query(max_length=255)] = "",
+    edit: Annotated[str, Query(max_length=255)] = "",
 ) -> HTMLResponse:
-    return await _page(request, caller, after=after)
+    """Show the schedules, with a form for a new one or for the schedule in `edit`."""
+    if not edit:
+        return await _page(request, caller, after=after)
+    schedule = await caller.store.schedules.get(edit)
+    values = {field: getattr(schedule, field) for field in ("agent", "goal", "name", "time_zone", "missed")}
+    every = schedule.times.removeprefix("every ") if schedule.interval_seconds else ""
+    values |= {"cron": schedule.cron or "", "every": every, "updated_at": format_time(schedule.updated_at)}
+    return await _page(request, caller, after=after, values=values)
 
 
 @router.post("")
@@ -62,6 +73,39 @@ async def add(
         return await _page(request, caller, values=values, problem=str(exc))
     await caller.store.audits.record(caller.actor, "add schedule", schedule.name)
     return redirect_to(request, "/schedules", f"Added schedule “{schedule.name}”")
+
+
+@router.post("/edit")
+async def edit(
+    request: Request,
+    caller: FormWriter,
+    name: ScheduleName,
+    agent: ScheduleName,
+    goal: Annotated[str, Form(max_length=100_000)],
+    updated_at: Annotated[datetime, Form()],
+    cron: Annotated[str, Form(max_length=1000)] = "",
+    every: Annotated[str, Form(max_length=100)] = "",
+    time_zone: Annotated[str, Form(max_length=255)] = "UTC",
+    missed: Annotated[Missed, Form()] = "once",
+) -> Response:
+    """Change a schedule. If a value is not valid, or the schedule was changed since, show the form again."""
+    try:
+        await caller.store.schedules.edit(
+            name,
+            agent=agent.strip(),
+            goal=goal.strip(),
+            cron=cron.strip() or None,
+            every=duration(every, "Interval") if every.strip() else None,
+            time_zone=time_zone.strip() or "UTC",
+            missed=missed,
+            updated_at=updated_at,
+        )
+    except (Refused, Conflict) as exc:
+        values = {"agent": agent, "goal": goal, "name": name, "cron": cron, "every": every, "time_zone": time_zone}
+        values |= {"missed": missed, "updated_at": format_time(updated_at)}
+        return await _page(request, caller, values=values, problem=str(exc))
+    await caller.store.audits.record(caller.actor, "edit schedule", name)
+    return redirect_to(request, "/schedules", f"Changed schedule “{name}”")
 
 
 @router.post("/pause")
