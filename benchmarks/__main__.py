@@ -22,6 +22,7 @@ from benchmarks import (
     depth,
     evals,
     generations,
+    growth,
     idle,
     importing,
     lake,
@@ -80,6 +81,7 @@ GROUPS = {
     "memory": memory,
     "lenses": lenses,
     "lake": lake,
+    "growth": growth,
     "receiving": receiving,
     "receivers": receivers,
     "opening": opening,
@@ -88,7 +90,7 @@ GROUPS = {
     "planning": planning,
 }
 
-BY_HAND = frozenset({"comparison", "lake", "memory", "opening", "receiving", "receivers", "reports"})
+BY_HAND = frozenset({"comparison", "growth", "lake", "memory", "opening", "receiving", "receivers", "reports"})
 """Groups that run only if they are named: they need more than a database, or much time."""
 
 COMPARED = ("comparison", "append", "step_cpu", "surviving")
@@ -122,7 +124,12 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="compare with other systems, and write README.md")
     parser.add_argument("--backends", metavar="NAME,…", default=",".join(ALL), help="default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="small numbers: does it work, not how fast is it")
-    parser.add_argument("--stitches", type=int, metavar="N", help="stitches of the store of the group lenses")
+    parser.add_argument(
+        "--stitches",
+        type=int,
+        metavar="N",
+        help="stitches of the store of lenses, lake and growth",
+    )
     parser.add_argument("--output", type=Path, default=Path("build/bench.json"), help="default: %(default)s")
     arguments = parser.parse_args()
     if arguments.peers:
@@ -134,7 +141,7 @@ def main() -> None:
         parser.error(f"there is no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
     scale = QUICK if arguments.quick else COMPARISON if arguments.peers else FULL
     if arguments.stitches:
-        scale = replace(scale, looked_at=arguments.stitches)
+        scale = replace(scale, looked_at=arguments.stitches, grown=(*scale.grown, arguments.stitches))
     load = os.getloadavg()[0]
     rows = asyncio.run(run(groups, arguments.backends.split(","), scale))
     print(table(rows))

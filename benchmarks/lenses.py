@@ -144,7 +144,7 @@ async def _compare_with_tables(
     rows: list[Row] = []
     async with by_hand(url, lens) as tables, store.lens(lens) as views:
         for question in lens_questions:
-            expected, actual = len(await _answer(tables, question.sql)), len(await _answer(views, question.sql))
+            expected, actual = len(await answer(tables, question.sql)), len(await answer(views, question.sql))
             if not actual or actual != expected:
                 raise RuntimeError(f"{lens}: {question.heading} shows {actual} rows, and the tables have {expected}")
             sides = (_asking(connection, question.sql, scale) for connection in (tables, views))
@@ -161,7 +161,7 @@ async def _more(store: Store, ids: Known, backend: str, scale: Scale) -> list[Ro
     async with store.lens("langsmith") as views:
         for name, sql in CALLS_AND_RUNS.items():
             text = _filled(sql, ids.typical)
-            if not await _answer(views, text):
+            if not await answer(views, text):
                 raise RuntimeError(f"langsmith: {name} shows no rows")
             (figures,) = zip(*await take_turns(scale.rounds, _asking(views, text, scale)), strict=True)
             rows.append(
@@ -188,7 +188,7 @@ async def _linear(store: Store, lens: str, column: str, sql: str, ids: Known, ba
 
             async def ask() -> float:
                 milliseconds = await _asking(views, text, scale)()
-                return milliseconds / sum(len(str(row[0])) for row in await _answer(views, text)) * 1e6
+                return milliseconds / sum(len(str(row[0])) for row in await answer(views, text)) * 1e6
 
             return ask
 
@@ -201,15 +201,15 @@ async def _linear(store: Store, lens: str, column: str, sql: str, ids: Known, ba
 def _asking(connection: Any, sql: str, scale: Scale) -> Callable[[], Any]:
     async def ask() -> float:
         started = time.perf_counter()
-        await _answer(connection, sql)
+        await answer(connection, sql)
         spent = time.perf_counter() - started
         once = spent > SLOW or scale.rounds == 1
-        return spent * 1000 if once else await typical(lambda: _answer(connection, sql), CALLS)
+        return spent * 1000 if once else await typical(lambda: answer(connection, sql), CALLS)
 
     return ask
 
 
-async def _answer(connection: Any, sql: str) -> list[Any]:
+async def answer(connection: Any, sql: str) -> list[Any]:
     """Return the rows, with either driver."""
     cursor = connection.execute(sql)
     if not hasattr(cursor, "fetchall"):

@@ -56,6 +56,10 @@ class Places:
                 await connection.execute("VACUUM (ANALYZE)")
                 await connection.execute("CHECKPOINT")
 
+    def dump(self, url: str) -> None:
+        """Read a whole PostgreSQL store with pg_dump, and write nothing."""
+        self._postgres.execute("pg_dump", "--format=custom", "--compress=0", "--no-sync", "--file=/dev/null", url)
+
     def close(self) -> None:
         if self._server is not None:
             self._server.close()

@@ -45,7 +45,7 @@ async def _milliseconds(places: Places, backend: str, stitches: int) -> dict[str
             await store.search("parcel")
             await _store_totals(store)
             user = known.typical.thread.user_id
-            return {name: await _p95(call) for name, call in _calls(store, user).items()}
+            return {name: await _p95(call) for name, call in calls(store, user).items()}
 
 
 async def _store_totals(store: Store) -> None:
@@ -57,7 +57,7 @@ async def _store_totals(store: Store) -> None:
             return
 
 
-def _calls(store: Store, user: str | None) -> dict[str, Call]:
+def calls(store: Store, user: str | None) -> dict[str, Call]:
     week = store.clock.now() - timedelta(days=7)
     statistics = store.statistics
     return {

@@ -49,6 +49,8 @@ class Scale:
     """Stitches of the store for the lens benchmark."""
     received: int
     """Traces of ten spans that are sent to a server."""
+    grown: tuple[int, ...]
+    """Stitches of the stores for the benchmark of growth."""
     opened: int
     """Stitches of the store for the page benchmark."""
     cases: int
@@ -84,6 +86,7 @@ FULL = Scale(
     whole_trace=30_000,
     looked_at=1_000_000,
     received=5_000,
+    grown=(10_000, 1_000_000),
     opened=1_000_000,
     cases=100,
     open_runs=200,
@@ -118,6 +121,7 @@ QUICK = Scale(
     whole_trace=200,
     looked_at=100,
     received=100,
+    grown=(1_000, 2_000),
     opened=50_000,
     cases=6,
     open_runs=10,

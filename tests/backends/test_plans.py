@@ -197,6 +197,12 @@ THREADS = {
     "branching": Find(Thread, (Where("branching_stitch_id", "=", ONE),)),
     "key": Find(Thread, (Where("project", "=", "default"), Where("key", "=", "k"))),
     "user": Find(Thread, (Where("user_id", "=", "u"),)),
+    "oldest": Find(
+        Thread,
+        (Where("project", "=", "default"), Where("created_at", "<=", SystemClock().now())),
+        ("created_at", "id"),
+        limit=200,
+    ),
     "asking": Find(
         Thread,
         (

@@ -189,7 +189,9 @@ class Dialect:
     def count(self, find: Find[Any]) -> Statement:
         """Return the statement that counts the records that `find` selects."""
         where, parameters = self._where(find)
-        return self.statement("count", parameters, table=find.kind.table, where=where)
+        # A view joins other tables, which a count of all records does not need.
+        table = find.kind.table if find.where else self.target(find.kind).table
+        return self.statement("count", parameters, table=table, where=where)
 
     def delete(self, find: Find[Any], table: str | None = None) -> Statement:
         """Return the statement that deletes the records that `find` selects."""

@@ -90,8 +90,11 @@ async def copy(
     work = _Copy(source._backend, target._backend, progress or (lambda copied: None), held=held, links=tree is None)
     if tree is None:
         await work.side_records()
-        async for head in _pages(source._backend, Find(Thread, order=("depth", "id"))):
-            await work.thread(head)
+        # Parents first. Each depth is read in the order of the primary key, which needs no sorting.
+        deepest = await source._backend.find(Find(Thread, order=("-depth",), limit=1))
+        for depth in range(deepest[0].depth + 1 if deepest else 0):
+            async for head in _pages(source._backend, Find(Thread, (Where("depth", "=", depth),), order=("id",))):
+                await work.thread(head)
         for extension in await installed_extensions(source._backend):
             await work.extension(extension)
     else:

@@ -30,7 +30,7 @@ _PAGE = 200
 async def archive(store: StoreCore, archives: Archives, before: datetime) -> int:
     """Archive old turns of all threads of the project. Return the number of turns."""
     number = 0
-    async for head in threads(store, Where("created_at", "<", before)):
+    async for head in threads(store, Where("created_at", "<", before), order="created_at"):
         if head.first_position <= head.position:
             number += await archives.archive(head, before)
     return number
@@ -55,13 +55,17 @@ async def _purge_old(store: StoreCore, before: datetime | None) -> int:
     """Delete trees without a change since then, and expired trees."""
     number = 0
     now = store.clock.now()
-    due = Where("created_at", "<", before) if before else Where("expires_at", "<=", now)
-    async for root in threads(store, due, Where("parent_id", "is null")):
-        number += await _purge_tree(store, root, before, now)
     if before is not None:
-        async for root in threads(store, Where("expires_at", "<=", now), Where("parent_id", "is null")):
-            number += await _purge_tree(store, root, None, now)
+        async for root in _roots(store, "created_at", before):
+            number += await _purge_tree(store, root, before, now)
+    async for root in _roots(store, "expires_at", now):
+        number += await _purge_tree(store, root, None, now)
     return number
+
+
+def _roots(store: StoreCore, field: str, until: datetime) -> AsyncIterator[Thread]:
+    """Yield the roots with a time up to a time, the earliest first. An index has that order."""
+    return threads(store, Where(field, "<=", until), Where("parent_id", "is null"), order=field)
 
 
 async def preview(store: StoreCore, before: datetime | None, user_id: str | None) -> list[Thread]:
@@ -72,9 +76,10 @@ async def preview(store: StoreCore, before: datetime | None, user_id: str | None
             chosen |= {thread.id: thread for thread in await _tree_or_none(store, head)}
         return list(chosen.values())
     now = store.clock.now()
-    conditions = [Where("expires_at", "<=", now), *([Where("created_at", "<", before)] if before else [])]
-    for due in conditions:
-        async for root in threads(store, due, Where("parent_id", "is null")):
+    for field, until in (("expires_at", now), ("created_at", before)):
+        if until is None:
+            continue
+        async for root in _roots(store, field, until):
             tree = await _tree_or_none(store, root)
             if tree and _is_due(tree, before, now):
                 chosen |= {thread.id: thread for thread in tree}
@@ -145,16 +150,17 @@ def at_rest(thread: Thread) -> bool:
     return thread.status in TERMINAL_STATUSES or (thread.kind in ("chat", "trace") and between)
 
 
-async def threads(store: StoreCore, *where: Where) -> AsyncIterator[Thread]:
-    """Yield all threads of the project that meet the conditions, in the order of their ids. Reads page by page."""
+async def threads(store: StoreCore, *where: Where, order: str = "id") -> AsyncIterator[Thread]:
+    """Yield all threads of the project that meet the conditions, by a field or by their ids. Reads page by page."""
+    fields = tuple(dict.fromkeys((order, "id")))
     last: Thread | None = None
     while True:
         page = await store._backend.find(
             Find(
                 Thread,
                 (Where("project", "=", store.project), *where),
-                order=("id",),
-                after=(last.id,) if last else None,
+                order=fields,
+                after=[getattr(last, field) for field in fields] if last else None,
                 limit=_PAGE,
             )
         )

@@ -49,10 +49,13 @@ class Archives:
         traces are not archived: more of their spans may arrive at any time, and the stitches of their runs are
         interleaved.
         """
+        limit = head.position if head.ended else head.context_from - 1
         if head.held or head.kind == "trace":
             return 0
         if head.first_position > 1:
             await self._remove(head.id, 1, head.first_position - 1)
+        if limit < head.first_position:
+            return 0
         runs = await self._backend.find(
             Find(
                 Run,
@@ -61,7 +64,6 @@ class Archives:
             )
         )
         turns = [run for run in runs if run.parent_run_id is None]
-        limit = head.position if head.ended else head.context_from - 1
         number = 0
         first = head.first_position
         for run, following in zip_longest(turns, turns[1:]):
