@@ -404,7 +404,7 @@ class Reports(Protocol):
     """Read-only queries over many records."""
 
     async def count(self, find: Find[Any]) -> int:
-        """Return the number of records that `find` selects. Its order, cursor and limits are ignored."""
+        """Return the number of records that `find` selects, at most its limit. Order, cursor and offset are ignored."""
         ...
 
     async def seconds_until_ready(self, agents: Sequence[str], project: str | None) -> float | None:

@@ -37,6 +37,7 @@ FILTERS = [
     StatsFilter(by=("tag", "day", "version")),
     StatsFilter(by=("day", "agent"), since=NOW - timedelta(days=4, hours=5), until=NOW - timedelta(days=1, hours=3)),
     StatsFilter(by=("model",), status="completed"),
+    StatsFilter(by=("day", "user"), largest=1),
     StatsFilter(model="gpt-5"),
 ]
 

@@ -23,13 +23,14 @@ async def places(backend: FullBackend, text: str) -> set[int | None]:
     return {hit.position for hit in await backend.search("default", text, 100)}
 
 
-async def test_count_ignores_order_cursor_and_limits(full_backend: FullBackend) -> None:
+async def test_count_ignores_order_cursor_and_offset(full_backend: FullBackend) -> None:
     for number in range(5):
         await created(full_backend, priority=number)
     few = (Where("priority", ">=", 2),)
     assert await full_backend.count(Find(Thread)) == 5
     assert await full_backend.count(Find(Thread, few)) == 3
-    assert await full_backend.count(Find(Thread, few, ("-priority",), (3,), limit=1, offset=2)) == 3
+    assert await full_backend.count(Find(Thread, few, ("-priority",), (3,), offset=2)) == 3
+    assert await full_backend.count(Find(Thread, few, limit=2)) == 2
     assert await full_backend.count(Find(Memory)) == 0
 
 

@@ -77,6 +77,25 @@ async def test_each_group_counts_its_own_runs(store: Store, seed: int) -> None:
             assert rows[value]._replace(group=()) == by_hand(result, runs), (name, value)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_groups_with_the_highest_cost_have_their_own_rows(store: Store, seed: int) -> None:
+    await world(seed).put(store)
+    for by in ("user", "model", "tag"):
+        rows = (await store.statistics.usage("day", by, all_projects=True)).rows
+        names = [row.group[0] for row in (await store.statistics.usage(by, all_projects=True)).rows]
+        for limit in (2, len(names)):
+            largest = await store.statistics.largest("day", by, limit, all_projects=True)
+            shown = names if limit == len(names) else names[:1]
+            assert {name: sorted(own) for name, own in largest.groups} == {
+                name: [row._replace(group=row.group[:1]) for row in rows if row.group[1] == name] for name in shown
+            }
+            rest = sum_usage(row for row in rows if row.group[1] not in shown)
+            assert (sum_usage(largest.rest), bool(largest.rest)) == (rest, len(shown) < len(names))
+    table = await store.statistics.usage("user", all_projects=True)
+    most = await store.statistics.usage("user", all_projects=True, most=1)
+    assert (most.rows, most.total, most.more, table.more) == (table.rows[:1], table.total, True, False)
+
+
 async def test_run_counts_in_the_group_of_each_of_its_tags(store: Store) -> None:
     result = await world(SEEDS[0]).put(store)
     rows = {row.group[0]: row for row in (await store.statistics.usage("tag", all_projects=True)).rows}

@@ -438,6 +438,7 @@ class ReadMethods:
         model: str | None = None,
         user: str | None = None,
         limit: int = 20,
+        most: int | None = None,
     ) -> Json:
         """Return usage of the project as JSON. Without `by` and `parts`, return an overview.
 
@@ -450,6 +451,7 @@ class ReadMethods:
             model: Only runs of this model.
             user: Only runs of threads of this user.
             limit: Maximum number of rows of a part that is a list.
+            most: Maximum number of rows of usage by group. None: 1,000. `more` is true if there are more.
         """
         return await self._get(
             "/api/stats",
@@ -461,6 +463,7 @@ class ReadMethods:
             model=model,
             user=user,
             limit=limit,
+            most=most,
         )
 
     async def average_tokens(self, since: datetime) -> list[Json]:

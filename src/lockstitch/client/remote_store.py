@@ -36,6 +36,9 @@ T = TypeVar("T")
 _PAGE: Final = 1000
 """Maximum number of results of one request."""
 
+_MOST_GROUPS: Final = 100_000
+"""Maximum number of rows of usage by group in one request."""
+
 _IDS: Final = 100
 """Number of ids in one request, so that its URL stays short."""
 
@@ -489,10 +492,13 @@ class RemoteStatistics:
     def __init__(self, client: ActionMethods) -> None:
         self._client = client
 
-    async def usage(self, *by: Group, all_projects: bool = False, **only: Unpack[RunFilter]) -> UsageTable:
-        table = (await self._read(all_projects, only, *by, parts=() if by else ("usage",)))["usage"]
+    async def usage(
+        self, *by: Group, all_projects: bool = False, most: int | None = None, **only: Unpack[RunFilter]
+    ) -> UsageTable:
+        most = _MOST_GROUPS if most is None else most
+        table = (await self._read(all_projects, only, *by, parts=() if by else ("usage",), most=most))["usage"]
         rows = [_usage_row(row, tuple(row[name] for name in by)) for row in table["rows"]]
-        return UsageTable(by, rows, _usage_row(table["total"]))
+        return UsageTable(by, rows, _usage_row(table["total"]), table["more"])
 
     async def tools(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[LatencyRow]:
         return [_latency_row(row) for row in (await self._read(all_projects, only, parts=("tools",)))["tools"]]

@@ -51,6 +51,11 @@ class StatsFilter:
     """Names of groups of runs, see `run_group`."""
     most: int | None = None
     """Maximum number of rows: those with the highest cost. None: all. Backends may return more."""
+    largest: int | None = None
+    """With the groups of a period and `user`: the number of users with their own rows, those with the highest cost.
+
+    Rows of all other users together have a third value in their group. None: all. Backends may return more.
+    """
 
 
 def run_group(run: Run, project: str) -> str:

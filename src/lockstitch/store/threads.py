@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from types import EllipsisType
 from typing import Any, Final, TypeVar
@@ -512,6 +513,7 @@ class ThreadsApi:
         error: bool | str | None = None,
         tag: str | Collection[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        most: int | None = None,
     ) -> int:
         """Return the number of threads that `threads` lists with the same filters.
 
@@ -534,6 +536,7 @@ class ThreadsApi:
             error: True: only threads with a failed run. A text: only if the error of the last failed run contains it.
             tag: Only threads with a run that has this tag. Of several tags, all of them.
             metadata: Only threads with runs that have these values in their metadata.
+            most: Number at which counting stops. None: all threads are counted, which takes longer the more there are.
 
         Raises:
             Refused: If a filter is not valid.
@@ -561,7 +564,7 @@ class ThreadsApi:
                 metadata=metadata,
             ),
         )
-        return await self._backend.count(Find(Thread, where))
+        return await self._backend.count(Find(Thread, where, limit=most))
 
     async def awaiting_person(self, *, limit: int | None = 50, after: Thread | None = None) -> list[Thread]:
         """Return threads that wait for a person, the longest wait first.
@@ -575,9 +578,13 @@ class ThreadsApi:
         seen = (after.awaiting_person_since, after.id) if after else None
         return await self._backend.find(Find(Thread, find.where, order=order, after=seen, limit=limit))
 
-    async def count_awaiting_person(self) -> int:
-        """Return the number of threads that wait for a person."""
-        return await self._backend.count(self._awaiting_person())
+    async def count_awaiting_person(self, *, most: int | None = None) -> int:
+        """Return the number of threads that wait for a person.
+
+        Args:
+            most: Number at which counting stops. None: all threads are counted.
+        """
+        return await self._backend.count(replace(self._awaiting_person(), limit=most))
 
     async def children(self, ref: ThreadRef) -> list[Thread]:
         """Return the children of a thread, oldest first.

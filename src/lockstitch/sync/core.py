@@ -473,6 +473,7 @@ class SyncStoreCore(SyncStoreBase):
         error: bool | str | None = None,
         tag: str | Collection[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        most: int | None = None,
     ) -> int:
         """Return the number of threads that `threads` lists with the same filters.
 
@@ -495,6 +496,7 @@ class SyncStoreCore(SyncStoreBase):
             error: True: only threads with a failed run. A text: only if the error of the last failed run contains it.
             tag: Only threads with a run that has this tag. Of several tags, all of them.
             metadata: Only threads with runs that have these values in their metadata.
+            most: Number at which counting stops. None: all threads are counted, which takes longer the more there are.
 
         Raises:
             Refused: If a filter is not valid.
@@ -518,6 +520,7 @@ class SyncStoreCore(SyncStoreBase):
                 error=error,
                 tag=tag,
                 metadata=metadata,
+                most=most,
             )
         )
 
@@ -530,9 +533,13 @@ class SyncStoreCore(SyncStoreBase):
         """
         return self._portal.call(self._store.awaiting_person(limit=limit, after=after))
 
-    def count_awaiting_person(self) -> int:
-        """Return the number of threads that wait for a person."""
-        return self._portal.call(self._store.count_awaiting_person())
+    def count_awaiting_person(self, *, most: int | None = None) -> int:
+        """Return the number of threads that wait for a person.
+
+        Args:
+            most: Number at which counting stops. None: all threads are counted.
+        """
+        return self._portal.call(self._store.count_awaiting_person(most=most))
 
     def children(self, ref: ThreadRef) -> list[Thread]:
         """Return the children of a thread, oldest first.

@@ -11,7 +11,7 @@ from lockstitch.model import Agent, AgentVersion, DailyMetric, Json, Run, Schedu
 from lockstitch.model.statistics import Group, LatencyRow, Span, UsageRow
 from lockstitch.store import Condition
 from lockstitch.store.portal import Portal
-from lockstitch.store.reports.statistics import RunFilter, Statistics, UsageTable
+from lockstitch.store.reports.statistics import LargestUsage, RunFilter, Statistics, UsageTable
 from lockstitch.store.schedules import DueResult, Missed, Schedules
 from lockstitch.store.tables import Agents, R, RecordTable, Rows
 
@@ -383,14 +383,30 @@ class SyncStatistics:
         self._portal = portal
         self._statistics = statistics
 
-    def usage(self, *by: Group, all_projects: bool = False, **only: Unpack[RunFilter]) -> UsageTable:
+    def usage(
+        self, *by: Group, all_projects: bool = False, most: int | None = None, **only: Unpack[RunFilter]
+    ) -> UsageTable:
         """Return tokens, cost and numbers of runs by group.
 
         Groups are any of model, day, hour, agent, project, user, tree, status, version and tag. Groups by day or hour
         are in order of time. Other groups start with the highest cost. The total does not depend on the groups: it
-        counts a run with several tags once.
+        counts a run with several tags once. `most` is the maximum number of rows.
         """
-        return self._portal.call(self._statistics.usage(*by, all_projects=all_projects, **only))
+        return self._portal.call(self._statistics.usage(*by, all_projects=all_projects, most=most, **only))
+
+    def largest(
+        self, per: Span, by: Group, limit: int, *, all_projects: bool = False, **only: Unpack[RunFilter]
+    ) -> LargestUsage:
+        """Return the usage per day or hour of the groups with the highest cost, and that of all other groups together.
+
+        Args:
+            per: `day` or `hour`.
+            by: The group.
+            limit: Maximum number of groups. The usage of all other groups counts as one of them.
+            all_projects: Include all projects.
+            **only: Filters of runs, see `RunFilter`.
+        """
+        return self._portal.call(self._statistics.largest(per, by, limit, all_projects=all_projects, **only))
 
     def dearest(
         self, by: Literal["tree", "user"], limit: int, *, all_projects: bool = False, **only: Unpack[RunFilter]

@@ -196,9 +196,10 @@ def get(folder: Folder, kind: type[R], key: list[Any]) -> R | None:
 
 
 def count(folder: Folder, find: Find[Any]) -> int:
-    """Return the number of records that `find` selects."""
+    """Return the number of records that `find` selects, at most its limit."""
     folder.with_contents = False
-    return len(matching(candidates(folder, find), find))
+    number = len(matching(candidates(folder, find), find))
+    return number if find.limit is None else min(number, find.limit)
 
 
 def candidates(folder: Folder, wanted: Find[R]) -> Iterable[R]:

@@ -396,6 +396,12 @@ FROM pg_catalog.pg_roles me WHERE me.rolname = session_user;
 id IN (SELECT label.thread_id FROM thread_labels label
        WHERE label.name = :{mark}_name AND label.value = :{mark}_value);
 
+-- own: labeled_each
+-- Of threads that are selected by id. The planner does not join a scalar subquery, so the labels of these threads are
+-- read, not all threads with the label.
+(SELECT true FROM thread_labels label
+ WHERE label.name = :{mark}_name AND label.value = :{mark}_value AND label.thread_id = threads.id);
+
 -- own: contains
 strpos(lower({field}), lower(:{mark})) > 0;
 

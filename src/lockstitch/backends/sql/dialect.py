@@ -75,7 +75,7 @@ class Dialect:
     unnest: Callable[[str, ColumnKind], str] | None = None
     """Return a query for the values of an array parameter. None if the database has no arrays."""
     list_index: Callable[[Find[Any]], str] | None = None
-    """Return the index that a list of threads reads to find its page, or an empty text. None if the planner chooses."""
+    """Return the index that a list or a count of threads reads, or an empty text. None if the planner chooses."""
 
     def target(self, kind: type[Record]) -> Target:
         """Return where records of a class are written."""
@@ -187,11 +187,16 @@ class Dialect:
         )
 
     def count(self, find: Find[Any]) -> Statement:
-        """Return the statement that counts the records that `find` selects."""
+        """Return the statement that counts the records that `find` selects, at most its limit."""
         where, parameters = self._where(find)
         # A view joins other tables, which a count of all records does not need.
         table = find.kind.table if find.where else self.target(find.kind).table
-        return self.statement("count", parameters, table=table, where=where)
+        if find.limit is None:
+            return self.statement("count", parameters, table=table, where=where)
+        index = self.list_index(find) if self.list_index is not None else ""
+        by_index = f" INDEXED BY {index}" if index else ""
+        parameters["row_limit"] = find.limit
+        return self.statement("count_some", parameters, table=table, by_index=by_index, where=where)
 
     def delete(self, find: Find[Any], table: str | None = None) -> Statement:
         """Return the statement that deletes the records that `find` selects."""
@@ -226,12 +231,13 @@ class Dialect:
     def _all_of(self, kind: type[Record], conditions: Sequence[Condition], name: str) -> tuple[str, dict[str, Any]]:
         texts: list[str] = []
         parameters: dict[str, Any] = {}
+        labeled = "labeled_each" if any(_of_ids(condition) for condition in conditions) else "labeled"
         for number, condition in enumerate(conditions):
             mark = f"{name}{number}"
             if isinstance(condition, AnyOf):
                 text, values = self._any_of(kind, condition, mark)
             elif isinstance(condition, Labeled):
-                text = self.queries["labeled"].replace("{mark}", mark)
+                text = self.queries[labeled].replace("{mark}", mark)
                 values = {f"{mark}_name": condition.name, f"{mark}_value": condition.value}
             else:
                 text, values = self._condition(kind, condition, mark)
@@ -411,6 +417,11 @@ class Dialect:
             return [(name, self.decoders.get(column)) for name, column in columns(kind)]
 
         return decoders
+
+
+def _of_ids(condition: Condition) -> bool:
+    """True if the condition selects records by id."""
+    return isinstance(condition, Where) and condition.field == "id" and condition.operator in ("=", "in")
 
 
 def _words(value: Any) -> str:

@@ -33,6 +33,10 @@ SELECT {columns} FROM {table}{where}{order}{limit};
 -- name: count
 SELECT count(*) FROM {table}{where};
 
+-- name: count_some
+-- Stops at the limit.
+SELECT count(*) FROM (SELECT 1 FROM {table}{by_index}{where} LIMIT :row_limit) AS counted;
+
 -- name: delete
 DELETE FROM {table}{where};
 
@@ -251,16 +255,38 @@ FROM runs r JOIN threads t ON t.id = r.thread_id
 WHERE t.project = :project AND r.parent_run_id IS NULL AND r.started_at > :since
 GROUP BY r.thread_id ORDER BY r.thread_id;
 
--- name: usage
+-- name: usage_runs
 -- Costs are added in whole parts of a dollar, so the order of runs makes no difference.
 WITH RECURSIVE {roots}chosen AS (
     SELECT 1 AS runs, CASE WHEN r.status = 'failed' THEN 1 ELSE 0 END AS failed_runs, r.input_tokens, r.output_tokens,
            r.cache_read_tokens, r.cache_write_tokens, {run_parts} AS parts, {run_unpriced} AS unpriced{keys}
     FROM runs r JOIN threads t ON t.id = r.thread_id{tree}
-    WHERE {filters}{totals})
+    WHERE {filters}{totals});
+
+-- name: usage
+{chosen}
 SELECT {groups}{sum}(runs), {sum}(failed_runs), {sum}(input_tokens), {sum}(output_tokens), {sum}(cache_read_tokens),
        {sum}(cache_write_tokens), CASE WHEN count(parts) > 0 THEN {sum}(parts) END, {sum}(unpriced)
 FROM chosen{grouping}{most};
+
+-- name: usage_of_largest
+-- Only the users with the highest cost have their own rows. A chart of many users reads few rows.
+{chosen},
+sums AS (
+    SELECT {span} AS span, nullif(by_user, '') AS name, {sum}(runs) AS runs, {sum}(failed_runs) AS failed_runs,
+           {sum}(input_tokens) AS input_tokens, {sum}(output_tokens) AS output_tokens,
+           {sum}(cache_read_tokens) AS cache_read_tokens, {sum}(cache_write_tokens) AS cache_write_tokens,
+           CASE WHEN count(parts) > 0 THEN {sum}(parts) END AS parts, {sum}(unpriced) AS unpriced
+    FROM chosen GROUP BY {span}, nullif(by_user, '')),
+named AS (SELECT name, coalesce({sum}(parts), 0) AS parts FROM sums WHERE name IS NOT NULL GROUP BY name),
+largest AS (SELECT name FROM named ORDER BY parts DESC, name {binary} LIMIT :largest),
+shown AS (
+    SELECT sums.*, CASE WHEN sums.name IS NOT NULL AND largest.name IS NULL THEN 'rest' END AS rest
+    FROM sums LEFT JOIN largest ON largest.name = sums.name)
+SELECT span, CASE WHEN rest IS NULL THEN name END, rest, {sum}(runs), {sum}(failed_runs), {sum}(input_tokens),
+       {sum}(output_tokens), {sum}(cache_read_tokens), {sum}(cache_write_tokens),
+       CASE WHEN count(parts) > 0 THEN {sum}(parts) END, {sum}(unpriced)
+FROM shown GROUP BY span, CASE WHEN rest IS NULL THEN name END, rest;
 
 -- name: usage_totals
 UNION ALL

@@ -69,6 +69,9 @@ def usage(dialect: Dialect, days: SettledDays, stats_filter: StatsFilter) -> Scr
 
     def read(periods: Sequence[Period], totals_of: StatsFilter | None) -> Script[list[UsageRow]]:
         rows = yield _usage(dialect, stats_filter, periods, totals_of)
+        if _has_rest(stats_filter):
+            usage_rows = [_figures(row, len(stats_filter.by) + 1) for row in rows]
+            return [row if row.group[-1] else row._replace(group=row.group[:-1]) for row in usage_rows]
         return [_figures(row, len(stats_filter.by)) for row in rows]
 
     return (yield from days.report(dialect, stats_filter, read))
@@ -116,7 +119,21 @@ def _usage(
             "usage_totals", model=model, keys=columns, table=table, total_filters=condition
         )
         parameters |= named
-    return dialect.statement("usage_by_model" if by_model else "usage", parameters, **parts)
+    if by_model:
+        return dialect.statement("usage_by_model", parameters, **parts)
+    parts["chosen"] = dialect.text("usage_runs", **parts)
+    if _has_rest(stats_filter):
+        span = names[stats_filter.by[0]]
+        return dialect.statement(
+            "usage_of_largest", {**parameters, "largest": stats_filter.largest}, **parts, span=span
+        )
+    return dialect.statement("usage", parameters, **parts)
+
+
+def _has_rest(stats_filter: StatsFilter) -> bool:
+    """True if rows of several users are added up."""
+    by_user = list(stats_filter.by) in (["day", "user"], ["hour", "user"])
+    return by_user and stats_filter.largest is not None and stats_filter.model is None
 
 
 def settle(dialect: Dialect) -> Script[bool]:

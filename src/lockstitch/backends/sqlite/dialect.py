@@ -111,10 +111,13 @@ def _now(clock: Clock) -> dict[str, Any]:
 def _list_index(find: Find[Any]) -> str:
     """Return the index for a page of threads in an order, if conditions may leave out many of them.
 
-    Without it, SQLite reads the rows that the conditions leave out, or all rows that one of them selects.
+    Without it, SQLite reads the rows that the conditions leave out, or all rows that one of them selects. To count the
+    threads of a status up to a limit, it would read all threads of the project.
     """
-    if find.kind is not Thread or find.limit is None or not find.order or "project" not in _fields(find, "="):
+    if find.kind is not Thread or find.limit is None or "project" not in _fields(find, "="):
         return ""
+    if not find.order:
+        return "threads_status" if _fields(find, "=") == {"project", "status"} and len(find.where) == 2 else ""
     fields = {condition.field for condition in find.where if isinstance(condition, Where)}
     order = find.order[0].removeprefix("-")
     if order not in (*SORTED, "model") or fields & _SELECTIVE:

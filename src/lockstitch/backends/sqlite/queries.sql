@@ -172,6 +172,11 @@ WHERE no IN (SELECT no FROM {table} INDEXED BY {index}{where}{order}{limit}){ord
 -- The plus prevents SQLite from reading the threads in the order of their labels, which would need a sort.
 +no IN (SELECT label.thread_no FROM thread_labels label WHERE label.name = :{mark}_name AND label.value = :{mark}_value);
 
+-- own: labeled_each
+-- Of threads that are selected by id. Their labels are read, not all threads with the label.
+EXISTS (SELECT 1 FROM thread_labels label
+        WHERE label.name = :{mark}_name AND label.value = :{mark}_value AND label.thread_no = threads.no);
+
 -- own: contains
 instr(lower({field}), lower(:{mark})) > 0;
 

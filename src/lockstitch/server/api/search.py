@@ -20,6 +20,9 @@ from lockstitch.store.reports.statistics import RunFilter, Statistics
 
 statistics_router = LazyRouter(prefix="/api/stats", tags=["statistics"], default_response_class=ExactJSON)
 
+_MOST_GROUPS = 100_000
+"""Largest value of the parameter `most`."""
+
 Part = Literal["usage", "tools", "latency", "newest", "slowest", "failed"]
 
 
@@ -34,6 +37,7 @@ async def stats(
     model: Annotated[TextParam | None, Query()] = None,
     user: Annotated[TextParam | None, Query()] = None,
     limit: Limit = 20,
+    most: Annotated[int, Query(ge=1, le=_MOST_GROUPS, description="Maximum number of rows of usage by group.")] = 1000,
 ) -> ExactJSON:
     """Return tokens, cost, latencies and errors of the runs of the project. Runs count at their start time in UTC.
 
@@ -48,7 +52,7 @@ async def stats(
         "until": format_time(until) if until else None,
     }
     if by:
-        result["usage"] = (await figures.usage(*by, **only)).as_json()
+        result["usage"] = (await figures.usage(*by, most=most, **only)).as_json()
     for part in parts or ():
         result[part] = await _part(figures, part, only, limit)
     if not by and not parts:

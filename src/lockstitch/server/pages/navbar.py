@@ -9,7 +9,7 @@ from starlette.responses import Response
 from lockstitch.model import Worker
 from lockstitch.server.auth import PROJECT_COOKIE, Caller, FormWriter, caller_of
 from lockstitch.server.extensions import NavLink
-from lockstitch.server.pages.common.format import TimedCache
+from lockstitch.server.pages.common.format import SHOWN_COUNT, TimedCache
 from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to
 from lockstitch.server.problems import Problem
 from lockstitch.server.routing import LazyRouter
@@ -56,7 +56,7 @@ async def bar_of(caller: Caller) -> Bar:
         sections=[section for section in caller.state.extensions.sections if caller.may(section.scope)],
         project=caller.project,
         projects=await _projects(caller.store) if open_to_all else [caller.project],
-        awaiting_person=await caller.store.count_awaiting_person(),
+        awaiting_person=await caller.store.count_awaiting_person(most=SHOWN_COUNT + 1),
         store=caller.store.backend_name,
         workers=len(workers),
         alive=True,

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse
 from lockstitch.errors import LockstitchError
 from lockstitch.model import Json, Limit, Thread, Worker, parse_time
 from lockstitch.server.auth import Admin, Caller, Reader
+from lockstitch.server.pages.common.format import SHOWN_COUNT
 from lockstitch.server.pages.common.render import render_page
 from lockstitch.server.pages.navbar import page_router
 from lockstitch.server.problems import problem_of
@@ -88,7 +89,7 @@ async def worker_overview(store: Store) -> WorkerOverview:
         dead=[_worker_row(store, worker, [], now) for worker in died],
         queue=_queue(ready),
         has_more=len(ready) == _QUEUE,
-        counts={status: await store.count(status=status) for status in OPEN},
+        counts={status: await store.count(status=status, most=SHOWN_COUNT + 1) for status in OPEN},
         due=await store.find_threads(*timed, order=("wake_at",), limit=5),
     )
 

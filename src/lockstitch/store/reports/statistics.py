@@ -8,13 +8,22 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, TypedDict, Unpack
+from typing import Any, Final, Literal, NamedTuple, TypedDict, Unpack
 from uuid import UUID
 
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import Refused
 from lockstitch.model import DailyMetric, Json, Run, codec
-from lockstitch.model.statistics import GROUPS, Group, LatencyRow, Span, StatsFilter, UsageRow, sum_usage
+from lockstitch.model.statistics import (
+    GROUPS,
+    Group,
+    LatencyRow,
+    Span,
+    StatsFilter,
+    UsageRow,
+    sum_usage,
+    to_micro_parts,
+)
 
 _TOKENS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _DAILY: Final[tuple[Group, ...]] = ("project", "day", "agent", "model")
@@ -53,12 +62,25 @@ class UsageTable:
     deleted runs.
     """
     total: UsageRow
-    """Sum over all rows."""
+    """Sum over all groups."""
+    more: bool = False
+    """True if there are more groups."""
 
     def as_json(self) -> Json:
         """Return the table as JSON."""
         rows = [{**dict(zip(self.by, row.group, strict=True)), **row.as_json()} for row in self.rows]
-        return {"by": list(self.by), "rows": rows, "total": self.total.as_json()}
+        return {"by": list(self.by), "rows": rows, "total": self.total.as_json(), "more": self.more}
+
+
+class LargestUsage(NamedTuple):
+    """Usage per day or hour of the groups with the highest cost. The group of a row is the day or hour."""
+
+    groups: list[tuple[str | None, list[UsageRow]]]
+    """The groups, the highest cost first: the name, and the rows in no order. None: the runs have no such value."""
+    rest: list[UsageRow]
+    """The rows of all other groups together. Empty if there are none."""
+    total: UsageRow
+    """Sum over all groups."""
 
 
 class Statistics:
@@ -72,15 +94,67 @@ class Statistics:
         self._backend = backend
         self._project = project
 
-    async def usage(self, *by: Group, all_projects: bool = False, **only: Unpack[RunFilter]) -> UsageTable:
+    async def usage(
+        self, *by: Group, all_projects: bool = False, most: int | None = None, **only: Unpack[RunFilter]
+    ) -> UsageTable:
         """Return tokens, cost and numbers of runs by group.
 
         Groups are any of model, day, hour, agent, project, user, tree, status, version and tag. Groups by day or hour
         are in order of time. Other groups start with the highest cost. The total does not depend on the groups: it
-        counts a run with several tags once.
+        counts a run with several tags once. `most` is the maximum number of rows.
         """
         stats_filter = self._filter(all_projects, only, by)
-        usage_rows = [*await self._backend.usage(stats_filter), *await self._removed(stats_filter)]
+        removed = await self._removed(stats_filter)
+        if most is not None and by in (("user",), ("tree",)) and not removed:
+            # There may be many thousands. The database selects those with the highest cost.
+            rows, _ = await self._grouped(replace(stats_filter, most=most + 1))
+            _, total = await self._grouped(replace(stats_filter, by=()))
+        else:
+            rows, total = await self._grouped(stats_filter, removed)
+        rows.sort(key=lambda row: _order(stats_filter.by, row))
+        more = most is not None and len(rows) > most
+        return UsageTable(stats_filter.by, rows[:most] if more else rows, total, more)
+
+    async def largest(
+        self, per: Span, by: Group, limit: int, *, all_projects: bool = False, **only: Unpack[RunFilter]
+    ) -> LargestUsage:
+        """Return the usage per day or hour of the groups with the highest cost, and that of all other groups together.
+
+        Args:
+            per: `day` or `hour`.
+            by: The group.
+            limit: Maximum number of groups. The usage of all other groups counts as one of them.
+            all_projects: Include all projects.
+            **only: Filters of runs, see `RunFilter`.
+        """
+        stats_filter = replace(self._filter(all_projects, only, (per, by)), largest=limit)
+        rows, total = await self._grouped(stats_filter, await self._removed(stats_filter))
+        costs: defaultdict[str | None, int] = defaultdict(int)
+        for row in rows:
+            if len(row.group) == len(stats_filter.by):
+                costs[row.group[1]] += to_micro_parts(row.cost) or 0
+        names = sorted(costs, key=lambda name: (-costs[name], name is None, name or ""))
+        if len(names) > limit or any(len(row.group) > len(stats_filter.by) for row in rows):
+            names = names[: limit - 1]
+        chosen: defaultdict[str | None, list[UsageRow]] = defaultdict(list)
+        rest: defaultdict[str | None, list[UsageRow]] = defaultdict(list)
+        for row in rows:
+            span, name, *folded = row.group
+            if folded or name not in names:
+                rest[span].append(row)
+            else:
+                chosen[name].append(row._replace(group=(span,)))
+        return LargestUsage(
+            [(name, chosen[name]) for name in names],
+            [sum_usage(same, (span,)) for span, same in rest.items()],
+            total,
+        )
+
+    async def _grouped(
+        self, stats_filter: StatsFilter, removed: Sequence[UsageRow] = ()
+    ) -> tuple[list[UsageRow], UsageRow]:
+        """Return one row per group, in no order, and the sum of all rows, which counts runs with several tags once."""
+        usage_rows = [*await self._backend.usage(stats_filter), *removed]
         total = sum_usage(usage_rows)
         if "tag" in stats_filter.by:
             place = stats_filter.by.index("tag")
@@ -90,8 +164,7 @@ class Statistics:
             groups[row.group].append(row)
         # Reports by user or tree have thousands of groups, and most of them one row.
         rows = [same[0] if len(same) == 1 else sum_usage(same, group) for group, same in groups.items()]
-        rows = [row for row in rows if any(row[1:])]
-        return UsageTable(stats_filter.by, sorted(rows, key=lambda row: _order(stats_filter.by, row)), total)
+        return [row for row in rows if any(row[1:])], total
 
     async def dearest(
         self, by: Literal["tree", "user"], limit: int, *, all_projects: bool = False, **only: Unpack[RunFilter]

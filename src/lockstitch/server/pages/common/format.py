@@ -81,6 +81,15 @@ def count(value: float) -> str:
     return f"{value:,}"
 
 
+SHOWN_COUNT: Final = 1_000
+"""The largest count that `capped` shows exactly."""
+
+
+def capped(value: int) -> str:
+    """Return a count as text, such as `17` or `1,000+`."""
+    return count(value) if value <= SHOWN_COUNT else f"{count(SHOWN_COUNT)}+"
+
+
 def thousands(value: float) -> str:
     """Return a rounded count: 61k, 1.2M."""
     if value < 1_000:

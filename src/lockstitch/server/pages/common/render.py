@@ -134,6 +134,7 @@ def _templates(extensions: tuple[tuple[str, str], ...]) -> Environment:
         "day": format.day,
         "day_and_time": format.day_and_time,
         "count": format.count,
+        "capped": format.capped,
         "thousands": format.thousands,
         "short": format.short,
         "json_pieces": content.json_tokens,

@@ -11,6 +11,7 @@ from lockstitch.errors import Refused
 from lockstitch.model import format
 from lockstitch.model.statistics import LatencyRow, Span, UsageRow, sum_usage
 from lockstitch.server.pages.common.format import money
+from lockstitch.store.reports.statistics import LargestUsage
 
 PRESETS: Final = {"24h": "24 h", "7d": "7 d", "30d": "30 d"}
 LONGEST: Final = 1100
@@ -202,26 +203,21 @@ def compact(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def costs(range_: Range, by: str, rows: Sequence[UsageRow]) -> Chart:
-    """Return the cost per hour or day by group: the most expensive groups, and one for all other groups."""
-    result: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for row in rows:
-        span, group = row.group
-        if span is not None and row.cost is not None:
-            name = group or NO_GROUP
-            result[name][span] = result[name].get(span, 0.0) + row.cost
-    dearest = sorted(result, key=lambda name: (-sum(result[name].values()), name))
-    remaining = dearest if len(dearest) <= RAMP else dearest[: RAMP - 1]
-    spans = range_.spans
+def costs(range_: Range, by: str, usage: LargestUsage) -> Chart:
+    """Return the cost per hour or day of the most expensive groups, and of all other groups together."""
     ramp = "m" if by == "model" else "ink"
-    series = [
-        Series(name, f"{ramp}{place}", [result[name].get(span, 0.0) for span in spans])
-        for place, name in enumerate(remaining, 1)
-    ]
-    if len(remaining) < len(dearest):
-        others = [result[name] for name in dearest[RAMP - 1 :]]
-        series.append(Series(OTHERS, f"{ramp}{RAMP}", [sum(item.get(span, 0.0) for item in others) for span in spans]))
-    return Chart(range_, "cost", "bars", series)
+    named = [(name or NO_GROUP, rows) for name, rows in usage.groups]
+    named += [(OTHERS, usage.rest)] if usage.rest else []
+    known = [(name, rows) for name, rows in named if any(row.cost is not None for row in rows)]
+    return Chart(
+        range_,
+        "cost",
+        "bars",
+        [
+            Series(name, f"{ramp}{place}", _each(range_, rows, lambda row: row.cost or 0.0))
+            for place, (name, rows) in enumerate(known, 1)
+        ],
+    )
 
 
 def tokens(range_: Range, rows: Sequence[UsageRow]) -> Chart:

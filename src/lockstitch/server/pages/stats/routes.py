@@ -165,8 +165,9 @@ async def span_threads(request: Request, caller: Reader, span: str, agent: Agent
 
 
 async def _cost(look: StatsView) -> dict[str, Any]:
-    table = await look.usage(look.range.per, look.by)
-    return {"chart": charts.costs(look.range, look.by, table.rows), "unpriced": table.total.unpriced}
+    statistics = look.caller.store.statistics
+    usage = await statistics.largest(look.range.per, look.by, charts.RAMP, all_projects=look.everywhere, **look.only)
+    return {"chart": charts.costs(look.range, look.by, usage), "unpriced": usage.total.unpriced}
 
 
 async def _tokens(look: StatsView) -> dict[str, Any]:

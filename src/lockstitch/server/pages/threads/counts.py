@@ -1,14 +1,19 @@
-"""The counts of the tabs of the list of threads, cached for a short time."""
+"""The counts of the tabs of the list of threads, cached for a short time. Counting stops at a number."""
 
-from lockstitch.server.pages.common.format import TimedCache
+from typing import Final
+
+from lockstitch.server.pages.common.format import SHOWN_COUNT, TimedCache
 from lockstitch.server.pages.threads.filters import TABS
 from lockstitch.store import Store
+
+_MOST: Final = SHOWN_COUNT + 1
+"""Number at which counting stops, so that a page costs the same with any number of threads."""
 
 _counts = TimedCache[dict[str, int]](2.0)
 
 
 async def counts_of(store: Store) -> dict[str, int]:
-    """Return the number of threads by status, and of threads that need a person."""
+    """Return the number of threads by status, and of threads that need a person, for the filter `capped`."""
     return await _counts.get((store.identity, store.project), lambda: _count(store))
 
 
@@ -19,5 +24,5 @@ def forget() -> None:
 
 async def _count(store: Store) -> dict[str, int]:
     words = [word for word, _ in TABS if word not in ("", "person")]
-    result = {word: await store.count(status=word) for word in words}
-    return {**result, "": sum(result.values()), "person": await store.count_awaiting_person()}
+    result = {word: await store.count(status=word, most=_MOST) for word in words}
+    return {**result, "": sum(result.values()), "person": await store.count_awaiting_person(most=_MOST)}
