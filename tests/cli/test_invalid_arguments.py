@@ -26,6 +26,9 @@ ARGUMENTS: dict[str, list[str]] = {
     "archive": ["--older-than", "30d"],
     "lake sync": ["/nonexistent/lake"],
     "lake compact": ["/nonexistent/lake"],
+    "backup create": ["/nonexistent/snapshots"],
+    "backup list": ["/nonexistent/snapshots"],
+    "backup restore": ["/nonexistent/snapshots", "/nonexistent/store.db"],
     "purge": ["--expired", "--yes"],
     "adopt": ["/nonexistent/file.json"],
     "export": ["--lens", "langsmith", "/nonexistent/out.db"],
@@ -116,8 +119,8 @@ def check(result: CommandResult, code: int) -> None:
     assert "Traceback" not in result.err
 
 
-# The demo uses its own store; `completion` and `lake compact` use none.
-WITHOUT_STORE = (["demo"], ["completion"], ["lake", "compact"])
+# The demo uses its own store; these commands use none.
+WITHOUT_STORE = (["demo"], ["completion"], ["lake", "compact"], ["backup", "list"], ["backup", "restore"])
 COMMANDS = pytest.mark.parametrize("name", [name for name in leaves() if name not in WITHOUT_STORE], ids=" ".join)
 
 

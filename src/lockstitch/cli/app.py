@@ -73,6 +73,7 @@ SECTIONS = {
     "Maintain": {
         "copy": ("transfer", "Copy a store, or one tree of it, into another."),
         "lake": ("lake", "Write the history of a record to Delta Lake tables."),
+        "backup": ("backup", "Take, list and restore snapshots of a SQLite store."),
         "archive": ("maintenance", "Compress old turns that no context needs."),
         "purge": ("maintenance", "Delete whole trees of threads with all their data."),
         "migrate": ("maintenance", "Upgrade a store to this version in place, or create it."),

@@ -52,6 +52,15 @@ def open_store(
     )
 
 
+def sqlite_file(url: str) -> Path | None:
+    """Return the file of a SQLite URL. None: the URL is of another backend, or of a store in memory."""
+    parts = urlsplit(url, allow_fragments=False)
+    if parts.scheme != "sqlite":
+        return None
+    path = _path(url, parts.netloc, parts.path)
+    return None if path == ":memory:" else Path(path)
+
+
 def open_memory_store() -> Store:
     """Return a new store in memory."""
     return open_store("sqlite:///:memory:")
