@@ -203,6 +203,12 @@ THREADS = {
         ("created_at", "id"),
         limit=200,
     ),
+    "expired": Find(
+        Thread,
+        (Where("project", "=", "default"), Where("expires_at", "<=", SystemClock().now())),
+        ("expires_at", "id"),
+        limit=200,
+    ),
     "asking": Find(
         Thread,
         (
