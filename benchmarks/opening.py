@@ -58,8 +58,9 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     notes: list[str] = []
     with places.fresh(backend) as url:
         async with open_store(url) as store:
-            known = await varied.fill(store, scale.opened)
+            # The long run comes first. Written later, its stitches would fill the free space of many pages of PostgreSQL.
             long = await _filled(store, 0, LONG)
+            known = await varied.fill(store, scale.opened)
         await places.settle(url)
         with served(url) as server:
             rows += await requests(server, url, backend, known, f"among {scale.opened:,} stitches")
