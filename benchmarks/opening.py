@@ -58,7 +58,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     notes: list[str] = []
     with places.fresh(backend) as url:
         async with open_store(url) as store:
-            # The long run comes first. Written later, its stitches would fill the free space of many pages of PostgreSQL.
+            # The long run comes first. Written later, its stitches would fill the free space of many pages.
             long = await _filled(store, 0, LONG)
             known = await varied.fill(store, scale.opened)
         await places.settle(url)

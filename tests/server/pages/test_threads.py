@@ -127,8 +127,8 @@ async def test_threads_that_need_a_person_are_first(store: Store, page: Page):
         await page.goto(url)
         size = page.viewport_size
         await page.set_viewport_size({"width": 1024, "height": 800})
-        overflow = "[document.documentElement, document.getElementById('rows')].map((e) => e.scrollWidth - e.clientWidth)"
-        assert await page.evaluate(overflow) == [0, 0]
+        elements = "[document.documentElement, document.getElementById('rows')]"
+        assert await page.evaluate(f"{elements}.map((each) => each.scrollWidth - each.clientWidth)") == [0, 0]
         await page.set_viewport_size(size or {"width": 1280, "height": 900})
         await page.locator("summary", has_text="Columns").click()
         await page.get_by_label("Output").check()
