@@ -14,9 +14,9 @@ from benchmarks.report import Measured, Row, at_least, within
 from benchmarks.scale import Scale
 from benchmarks.sessions import fill
 from lockstitch import sync
-from lockstitch.integrations.lake.query import LakeReader
-from lockstitch.integrations.lake.sync import SyncReport
-from lockstitch.integrations.lake.sync import sync as sync_lake
+from lockstitch.lake.query import LakeReader
+from lockstitch.lake.sync import SyncReport
+from lockstitch.lake.sync import sync as sync_lake
 from lockstitch.store import open_store
 
 T = TypeVar("T")

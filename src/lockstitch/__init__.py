@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         CopyReport,
         DoctorReport,
         HistoryPage,
+        LakeArchiveReport,
         ReplayReport,
         Store,
         ThreadUpdate,
@@ -140,6 +141,7 @@ __all__ = [
     "HistoryPage",
     "InDoubtWait",
     "KeyTaken",
+    "LakeArchiveReport",
     "LimitReached",
     "LockstitchError",
     "McpServer",
@@ -213,7 +215,7 @@ __all__ = [
 
 _STORE = {
     *("Committed", "CopyReport", "DoctorReport", "HistoryPage", "Store", "ThreadUpdate", "Transaction", "Turn"),
-    *("ReplayReport", "open_store"),
+    *("LakeArchiveReport", "ReplayReport", "open_store"),
 }
 _AGENTS = {
     *(

@@ -132,7 +132,7 @@ class Commit(NamedTuple):
     """One transaction.
 
     The backend applies `superseded`, `deleted_threads` and `new_threads`, then `steps` and `webhook_events`, then
-    `deleted_records`, `changed_records`, `new_records`, `default_records` and `records`.
+    `deleted_records`, `changed_records`, `new_records`, `default_records`, `records` and `restored_stitches`.
 
     All writers use the same order of steps: descendants before ancestors, then by id. Thus two commits cannot deadlock.
     The caller must sort the steps.
@@ -155,7 +155,7 @@ class Commit(NamedTuple):
     default_records: Sequence[Record] = ()
     """Records of an application. A record is not written if one with the same key exists."""
     deleted_records: "Sequence[Find[Any]]" = ()
-    """Selections of records of an application to delete."""
+    """Selections of records of an application to delete, or of archived stitches as by `delete`."""
     changed_records: Sequence[RecordChange] = ()
     """Changes of single fields of records. Raises `Conflict` if a record is not as the writer saw it."""
     deleted_threads: Sequence[UUID] = ()
@@ -167,12 +167,14 @@ class Commit(NamedTuple):
     Each is compared like any change, its holder included, and then deleted before everything else. The rest of the
     commit can use its id, its key and the ids of its stitches.
     """
+    restored_stitches: Sequence[Stitch] = ()
+    """Archived stitches of a thread that become rows of its log again, with their `log_id`."""
 
     @property
     def is_record_only(self) -> bool:
         """True if the commit contains no records of an application and deletes nothing."""
         records = self.records or self.new_records or self.default_records
-        records = records or self.deleted_records or self.changed_records
+        records = records or self.deleted_records or self.changed_records or self.restored_stitches
         return not records and not self.deleted_threads and not self.superseded
 
 

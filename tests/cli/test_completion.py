@@ -27,7 +27,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_completes_commands_and_options(call: Call) -> None:
-    assert words(call, "re") == ["resume", "retry", "regenerate", "replay", "request"]
+    assert words(call, "re") == ["resume", "retry", "regenerate", "replay", "request", "restore"]
     assert set(words(call, "")) == set(COMMANDS)
     assert words(call, "token", "") == ["create", "list", "revoke"]
     assert words(call, "token", "--project", "p", "create", "--pro") == ["--project"]

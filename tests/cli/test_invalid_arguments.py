@@ -24,6 +24,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "title": [UNKNOWN, "T"],
     "delete": [UNKNOWN, "--yes"],
     "archive": ["--older-than", "30d"],
+    "restore": ["--all"],
     "lake sync": ["/nonexistent/lake"],
     "lake compact": ["/nonexistent/lake"],
     "backup create": ["/nonexistent/snapshots"],

@@ -358,6 +358,7 @@ def _table_records(thread: Thread, run: Run) -> list[Record]:
             encoding="gzip",
             sha256=DIGEST,
             content=CONTENT,
+            lake="/lake",
             created_at=NOW,
         ),
         Limit(name="provider/..", at_most=3, agents=["helper", "other"]),

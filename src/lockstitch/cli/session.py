@@ -86,7 +86,7 @@ class Session:
 
 
 DATABASE_COMMANDS: Final = frozenset(
-    {"adopt", "archive", "copy", "doctor", "import", "lake", "migrate", "prioritize", "purge", "worker"}
+    {"adopt", "archive", "copy", "doctor", "import", "lake", "migrate", "prioritize", "purge", "restore", "worker"}
 )
 """Commands that need a database. A server does not offer them."""
 

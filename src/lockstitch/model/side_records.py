@@ -694,7 +694,7 @@ class DailyMetric(Record):
 
 
 class Archive(Record):
-    """Compressed stitches of one old turn, at consecutive positions."""
+    """Stitches of one old turn, at consecutive positions: compressed, or in a lake."""
 
     table: ClassVar[str] = "archives"
     primary_key: ClassVar[tuple[str, ...]] = ("thread_id", "first_position")
@@ -711,9 +711,11 @@ class Archive(Record):
     encoding: Literal["gzip", "none"]
     """Compression of the content. PostgreSQL itself compresses a column."""
     sha256: Text
-    """SHA-256 of the uncompressed text, in hex."""
+    """SHA-256 of the uncompressed text, in hex. If a lake has the stitches: of their fields with values."""
     content: bytes
-    """The stitches, one line of JSON each, in this encoding."""
+    """The stitches, one line of JSON each, in this encoding. Empty if a lake has them."""
+    lake: Text | None = None
+    """Folder or URL of the lake that has the stitches. None: the content has them."""
     created_at: Time
     """Creation time."""
 

@@ -23,6 +23,7 @@ from lockstitch.store.queries.log import HistoryPage, Turn
 from lockstitch.store.replays import ReplayReport
 from lockstitch.store.store import Store
 from lockstitch.store.transaction import ThreadUpdate, Transaction
+from lockstitch.store.writes.archive import LakeArchiveReport
 from lockstitch.store.writes.writer import Committed
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Fields",
     "Find",
     "HistoryPage",
+    "LakeArchiveReport",
     "QueryResult",
     "Receipt",
     "ReplayReport",

@@ -22,6 +22,7 @@ from lockstitch.store.reports.diff import Difference
 from lockstitch.store.reports.traces import LINES, Trace
 from lockstitch.store.store import R, open_lens
 from lockstitch.store.threads import ThreadRef
+from lockstitch.store.writes.archive import LakeArchiveReport
 from lockstitch.sync.core import SyncStoreCore
 from lockstitch.sync.tables import SyncSchedules, SyncStatistics, SyncTable
 
@@ -819,6 +820,43 @@ class SyncStore(SyncStoreCore):
             before: Only turns that ended before this time.
         """
         return self._portal.call(self._store.archive(before))
+
+    def archive_to_lake(self, lake: str, before: datetime) -> LakeArchiveReport:
+        """Remove the turns that no context needs, if a lake has them. Readers get their stitches from the lake.
+
+        Also moves compressed turns of `archive` to the lake. A turn is removed only if the lake has exactly its
+        stitches. Held threads are skipped. Can be interrupted and repeated. If a lake was moved, call it with the new
+        place, and it replaces the old one.
+
+        Args:
+            lake: Folder, or URL of an object store, that `lockstitch lake sync` has written.
+            before: Only turns that ended before this time.
+
+        Returns:
+            The numbers of turns that were removed, and that stay because the lake does not have them.
+
+        Raises:
+            Refused: If the target has no complete sync, or the store is a folder of files.
+            StoreError: If the lake cannot be read.
+        """
+        return self._portal.call(self._store.archive_to_lake(lake, before))
+
+    def restore(self, ref: ThreadRef) -> int:
+        """Write the archived turns of a thread into its log again. Return the number of turns.
+
+        The stitches are the same as before, and so are their ids, positions and `log_id`. Can be interrupted and
+        repeated.
+
+        Args:
+            ref: Thread, its id, or its key in the project.
+
+        Raises:
+            NotFound: If this project has no such thread.
+            ThreadHeld: If a worker holds the thread.
+            Conflict: If the thread changes at the same time.
+            StoreDamaged: If an archive or a lake does not have the stitches that were archived.
+        """
+        return self._portal.call(self._store.restore(ref))
 
     def redact(self, head: Thread, redact: Callable[[Stitch], Stitch]) -> None:
         """Replace the log of a thread with redacted stitches, in one archive. No worker may hold the thread.

@@ -171,14 +171,14 @@ async def test_starts_session_when_an_expiring_session_is_deleted(timed_office: 
     await repository.add_file(timed_office, "bea", CHECKOUT, "plan.md")
     other_outcome = await repository.add_outcome(timed_office, "bea", "Open the checkout")
     backend = timed_office._backend
-    inner = backend.put
+    inner = backend.append
 
-    async def put(records: Sequence[Record], **more: Any) -> None:
-        if isinstance(records[0], Archive):
+    async def append(commit: Commit) -> Any:
+        if any(isinstance(record, Archive) for record in commit.records):
             await timed_office.delete(expired.thread_id)
-        await inner(records, **more)
+        return await inner(commit)
 
-    setattr(backend, "put", put)  # noqa: B010
+    setattr(backend, "append", append)  # noqa: B010
     assert (await app.start(timed_office, "bea", other_outcome.id)).status == "running"
     assert [session.user_id for session in await sessions(timed_office)] == ["bea"]
 

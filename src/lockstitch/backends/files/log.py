@@ -286,24 +286,25 @@ def append(transaction: Transaction, new: Sequence[Stitch]) -> None:
     _set_log_id(transaction, log_id)
 
 
-def replace(transaction: Transaction, thread_id: UUID, values: Sequence[Stitch]) -> None:
+def replace(transaction: Transaction, thread_id: UUID, values: Sequence[Stitch], *, restored: bool = False) -> None:
     """Write stitches to a thread's log, replacing those with the same positions.
 
     If they only continue the log, they are appended. Otherwise each changed file is rewritten from the first different
     line on. A replaced stitch keeps its log_id. If a stitch is inserted, all stitches after it in the file get new
-    log_ids, so that log_ids rise within a file and watchers miss nothing.
+    log_ids, so that log_ids rise within a file and watchers miss nothing. With `restored`, stitches come from an
+    archive and keep their log_ids.
     """
     values = sorted(values, key=lambda stitch: stitch.position)
     paths = files(transaction, thread_id)
     last = max((extent.last for path in paths if (extent := extent_of(transaction, path))), default=0)
-    if values[0].position > last and len({stitch.position for stitch in values}) == len(values):
+    if values[0].position > last and len({stitch.position for stitch in values}) == len(values) and not restored:
         append(transaction, values)
         return
     old = {path: stitches(transaction, path) for path in paths}
     merged = {stitch.position: stitch for path in paths for stitch in old[path]}
     for stitch in values:
         before = merged.get(stitch.position)
-        merged[stitch.position] = stitch.changed(log_id=before.log_id if before else None)
+        merged[stitch.position] = stitch if restored else stitch.changed(log_id=before.log_id if before else None)
     admit_all(transaction, thread_id, merged.values())
     _write(transaction, old, merged.values())
 

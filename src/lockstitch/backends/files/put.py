@@ -27,7 +27,7 @@ from lockstitch.model import (
 
 R = TypeVar("R", bound=Record)
 
-_KINDS: Final = frozenset({Delivery, Thread, *SIDE_RECORDS})
+_KINDS: Final = frozenset({Delivery, Thread, Stitch, *SIDE_RECORDS})
 """Classes that every store has a place for."""
 
 
@@ -64,6 +64,8 @@ def write_records(transaction: Transaction, commit: Commit) -> None:
             put(transaction, [record])
     for record in commit.records:
         put(transaction, [_added(transaction, record) if isinstance(record, DailyMetric) else record])
+    if commit.restored_stitches:
+        _put_stitches(transaction, commit.restored_stitches, restored=True)
 
 
 def _added(transaction: Transaction, metric: DailyMetric) -> DailyMetric:
@@ -105,7 +107,7 @@ def _put_runs(transaction: Transaction, runs: Sequence[Run]) -> None:
         append.check_runs(thread_id, tables.facts_of_runs(transaction, thread_id).values())
 
 
-def _put_stitches(transaction: Transaction, stitches: Sequence[Stitch]) -> None:
+def _put_stitches(transaction: Transaction, stitches: Sequence[Stitch], *, restored: bool = False) -> None:
     for stitch in stitches:
         append.check_stitch(stitch)
     for thread_id, run_id in {(stitch.thread_id, stitch.run_id) for stitch in stitches}:
@@ -113,7 +115,7 @@ def _put_stitches(transaction: Transaction, stitches: Sequence[Stitch]) -> None:
         append.require_run(transaction, thread_id, run_id)
     ordered = sorted(stitches, key=lambda stitch: (stitch.thread_id, stitch.position))
     for thread_id, log in groupby(ordered, key=lambda stitch: stitch.thread_id):
-        stitching.replace(transaction, thread_id, list(log))
+        stitching.replace(transaction, thread_id, list(log), restored=restored)
 
 
 def _put_deliveries(transaction: Transaction, deliveries: Sequence[Delivery]) -> None:

@@ -34,7 +34,7 @@ from lockstitch.backends.postgres.notify import Notifier, Watcher
 from lockstitch.backends.postgres.pool import Pool, parse
 from lockstitch.backends.postgres.query import Searcher, query
 from lockstitch.backends.postgres.reader_login import Readers
-from lockstitch.backends.postgres.records import claim, claim_unlimited, delete, read
+from lockstitch.backends.postgres.records import claim, claim_unlimited, delete, read, restore
 from lockstitch.backends.postgres.schema import extend, looking, migrate
 from lockstitch.backends.sql import operations, reports, totals
 from lockstitch.backends.sql.operations import new_threads_only, query_rows
@@ -274,9 +274,9 @@ class PostgresBackend:
         return looking(self._pool, self._dialect, name, blocking)
 
     def _commit(self, commit: Commit) -> Script[list[Receipt]]:
-        return operations.commit(self._dialect, change, self._remove, commit, self._clock)
+        return operations.commit(self._dialect, operations.Parts(change, self._remove, restore), commit, self._clock)
 
-    def _remove(self, find: Find[Thread], force: bool) -> Script[int]:
+    def _remove(self, find: Find[Any], force: bool) -> Script[int]:
         return delete(self._dialect, find, force=force)
 
     def _extensions(self) -> Script[list[str]]:
@@ -309,7 +309,7 @@ def _is_one_statement(commit: Commit) -> bool:
     if commit.deleted_threads or commit.superseded:
         return False
     records = (commit.records, commit.new_records, commit.default_records, commit.deleted_records)
-    records += (commit.changed_records,)
+    records += (commit.changed_records, commit.restored_stitches)
     if sum(map(len, (commit.steps, commit.new_threads, commit.webhook_events, *records))) != 1:
         return False
     step = commit.steps[0] if commit.steps else None

@@ -286,6 +286,17 @@ UPDATE search_mark
 SET log_id = (SELECT CASE WHEN count(*) < :limit::bigint THEN :complete::bigint ELSE max(next.log_id) END FROM next)
 RETURNING log_id;
 
+-- own: search_share
+-- The mark of the index does not move until the transaction ends.
+SELECT pg_advisory_xact_lock_shared(7167303524108317285);
+
+-- own: search_restore
+INSERT INTO text_search (thread_id, position, log_id, words)
+SELECT s.thread_id, s.position, s.log_id, lockstitch.stitch_words(s.type, s.message, s.data)
+FROM stitches s JOIN search_mark mark ON s.log_id <= mark.log_id
+WHERE s.thread_id = :thread_id AND s.position BETWEEN :first AND :last
+  AND (s.message IS NOT NULL OR s.type IN ('api_error', 'error', 'file_error', 'run_failed', 'tool_error'));
+
 -- own: disk
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

@@ -253,6 +253,14 @@ def _threads(dialect: Dialect, find: Find[Thread], force: bool) -> Script[int]:
     return number
 
 
+def restore(dialect: Dialect, stitches: Sequence[Stitch]) -> Script[None]:
+    """Write archived stitches of a thread as rows again, and add those to the index that are not after its mark."""
+    yield from operations.restore(dialect, stitches)
+    yield dialect.statement("search_share", {})
+    span = {"first": str(stitches[0].position), "last": str(stitches[-1].position)}
+    yield dialect.statement("search_restore", {"thread_id": dialect.encode_id(stitches[0].thread_id), **span})
+
+
 END = 2**63 - 1
 """A position that no log reaches."""
 

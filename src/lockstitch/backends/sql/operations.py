@@ -23,12 +23,24 @@ Changing = Callable[[Dialect, ThreadChange], Script[Receipt]]
 """Function of a dialect that writes one change: first the compare-and-set, then everything that depends on it."""
 
 
-Removing = Callable[[Find[Thread], bool], Script[int]]
-"""Function of a dialect that deletes threads with everything that belongs to them, if True also held ones."""
+Removing = Callable[[Find[Any], bool], Script[int]]
+"""Function of a dialect that deletes stitches, or threads with all that belongs to them. If True, also held threads."""
+
+Restoring = Callable[[Dialect, Sequence[Stitch]], Script[None]]
+"""Function of a dialect that writes archived stitches as rows again."""
 
 
-def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit, clock: Clock) -> Script[list[Receipt]]:
+class Parts(NamedTuple):
+    """The parts of a commit that each dialect writes itself."""
+
+    change: Changing
+    remove: Removing
+    restore: Restoring
+
+
+def commit(dialect: Dialect, parts: Parts, wanted: Commit, clock: Clock) -> Script[list[Receipt]]:
     """Write all parts of a commit in the order that `Commit` documents."""
+    change, remove, restore = parts
     for step in wanted.superseded:
         yield from change(dialect, step)
     # The comparison of a superseded thread includes its holder.
@@ -48,7 +60,10 @@ def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit,
     for webhook_event in wanted.webhook_events:
         yield dialect.insert(webhook_event)
     for find in wanted.deleted_records:
-        yield dialect.delete(find)
+        if find.kind is Stitch:
+            yield from remove(find, False)
+        else:
+            yield dialect.delete(find)
     for record_change in wanted.changed_records:
         if not (yield dialect.change_record(record_change)):
             raise Conflict(CHANGED_SINCE)
@@ -59,6 +74,8 @@ def commit(dialect: Dialect, change: Changing, remove: Removing, wanted: Commit,
     for record in wanted.records:
         name = "figures_add" if isinstance(record, DailyMetric) else dialect.upsert_name(type(record))
         yield dialect.insert(record, name)
+    if wanted.restored_stitches:
+        yield from restore(dialect, wanted.restored_stitches)
     return receipts
 
 
@@ -142,6 +159,13 @@ def put(dialect: Dialect, records: Sequence[Record], *, new: bool = False) -> Sc
     for record in records:
         yield dialect.insert(record, "insert" if new else dialect.upsert_name(type(record)))
     yield from unsettle(dialect, records)
+
+
+def restore(dialect: Dialect, stitches: Sequence[Stitch]) -> Script[None]:
+    """Insert archived stitches with the numbers that they had in the log of the store."""
+    for stitch in stitches:
+        yield dialect.insert(stitch, "insert" if stitch.log_id is None else "restore")
+    yield from unsettle(dialect, stitches)
 
 
 def heartbeat(dialect: Dialect, worker: Worker) -> Script[bool]:

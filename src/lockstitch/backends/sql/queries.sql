@@ -3,6 +3,10 @@
 -- name: insert
 INSERT INTO {table} ({columns}) VALUES ({values});
 
+-- name: restore
+-- An archived stitch, with the number that the store gave it. Numbers are not given twice, so it is free.
+INSERT INTO {table} (log_id, {columns}) VALUES (:log_id, {values});
+
 -- name: upsert
 INSERT INTO {table} ({columns}) VALUES ({values}) ON CONFLICT ({key}) DO UPDATE SET {changes};
 

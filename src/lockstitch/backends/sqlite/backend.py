@@ -102,7 +102,9 @@ class SqliteBackend:
                 lambda cursor: [begin(cursor, self._dialect, new_thread) for new_thread in new]
             )
         return await self._write(
-            lambda: operations.commit(self._dialect, self._change, self._delete, commit, self._clock)
+            lambda: operations.commit(
+                self._dialect, operations.Parts(self._change, self._delete, search.restore), commit, self._clock
+            )
         )
 
     async def append_encoded(self, rows: Any) -> None:

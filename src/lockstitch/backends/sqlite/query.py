@@ -6,17 +6,19 @@ import time
 from collections.abc import Sequence
 
 from lockstitch.backend import RANKED, QueryResult, SearchHit
+from lockstitch.backends.sql import operations
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Script
 from lockstitch.backends.sqlite import packing
 from lockstitch.backends.sqlite.query_process import add_functions, authorize
 from lockstitch.backends.sqlite.query_processes import explain, overrun
-from lockstitch.backends.sqlite.schema import extensions, statements
+from lockstitch.backends.sqlite.schema import extensions
 from lockstitch.errors import Refused
 from lockstitch.extension import known
 from lockstitch.lenses import catalog
 from lockstitch.model import Json, Stitch, codec
 from lockstitch.model.searched_text import searched_text
+from lockstitch.model.sql_script import statements
 from lockstitch.model.stitch import ERROR_TYPES
 
 _VIEW = re.compile(r"\bCREATE VIEW\b")
@@ -127,6 +129,16 @@ def replace(dialect: Dialect, stitches: Sequence[Stitch], put: Script[None]) -> 
     for place in replaced.values():
         for log_id, *content in (yield dialect.statement("search_filled", {**place, "mark": mark})):
             yield from _write(dialect, "search_add", log_id, _searched(*content))
+
+
+def restore(dialect: Dialect, stitches: Sequence[Stitch]) -> Script[None]:
+    """Write archived stitches as rows again, and add those to the index that are not after its mark."""
+    yield from operations.restore(dialect, stitches)
+    mark = (yield dialect.statement("search_mark", {}))[0][0]
+    for stitch in stitches:
+        if stitch.log_id is not None and stitch.log_id <= mark:
+            text = searched_text(stitch.type, stitch.message, stitch.data if stitch.message is None else None)
+            yield from _write(dialect, "search_add", stitch.log_id, text[:LONGEST])
 
 
 def _write(dialect: Dialect, change: str, log_id: int, text: str) -> Script[None]:

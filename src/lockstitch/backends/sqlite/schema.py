@@ -9,6 +9,7 @@ from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import supported_extension, supported_version
 from lockstitch.backends.sqlite.connection import with_busy_retry
 from lockstitch.extension import Extension
+from lockstitch.model.sql_script import statements
 
 _VERSIONS = """CREATE TABLE IF NOT EXISTS schema_versions (
     version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"""
@@ -77,21 +78,10 @@ def _apply(
     note: Callable[[int, str], tuple[object, ...]],
 ) -> None:
     for number, name, text in steps:
+        # `executescript` would end the transaction.
         for statement in statements(text):
             connection.execute(statement)
         connection.execute(*note(number, name))  # pyright: ignore[reportArgumentType]
-
-
-def statements(text: str) -> list[str]:
-    """Return the statements of a script one by one. `executescript` would end the transaction."""
-    matches: list[str] = []
-    current = ""
-    for line in text.splitlines(keepends=True):
-        current += line
-        if line.rstrip().endswith(";") and sqlite3.complete_statement(current):
-            matches.append(current)
-            current = ""
-    return matches
 
 
 def _version(connection: sqlite3.Connection, dialect: Dialect, newest: int, path: str) -> int:

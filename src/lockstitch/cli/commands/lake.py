@@ -11,7 +11,7 @@ from lockstitch.errors import Refused, missing_extra
 from lockstitch.model.moment import duration
 
 if TYPE_CHECKING:
-    from lockstitch.integrations.lake.sync import SyncReport
+    from lockstitch.lake.sync import SyncReport
 
 app = typer.Typer()
 lake = typer.Typer(
@@ -36,7 +36,7 @@ def lake_sync(context: typer.Context, target: Target) -> None:
     """
     session = session_of(context)
     try:
-        from lockstitch.integrations.lake.sync import sync
+        from lockstitch.lake.sync import sync
     except ModuleNotFoundError as exc:
         raise missing_extra(exc, "The lake", "lake") from exc
     with session.open() as store:
@@ -76,7 +76,7 @@ def lake_compact(
     session = session_of(context)
     seconds = duration(keep, "--keep").total_seconds()
     try:
-        from lockstitch.integrations.lake.target import Lake
+        from lockstitch.lake.target import Lake
     except ModuleNotFoundError as exc:
         raise missing_extra(exc, "The lake", "lake") from exc
     joined, deleted = Lake(target).compact(seconds)

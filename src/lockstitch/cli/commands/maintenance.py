@@ -1,4 +1,4 @@
-"""`archive`, `purge`, `delete`, `migrate`, `doctor`."""
+"""`archive`, `restore`, `purge`, `delete`, `migrate`, `doctor`."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,29 +16,75 @@ from lockstitch.cli.session import Session, now, session_of
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Thread
 from lockstitch.model.moment import moment, moment_or_none
-from lockstitch.store import DoctorReport
+from lockstitch.store import DoctorReport, LakeArchiveReport
 from lockstitch.sync import SyncStore
 
 app = typer.Typer()
 
 
-@app.command(epilog=examples("lockstitch archive --older-than 30d"))
+@app.command(
+    epilog=examples("lockstitch archive --older-than 30d", "lockstitch archive --older-than 90d --to s3://bucket/lake")
+)
 def archive(
     context: typer.Context,
     older_than: Annotated[
         str,
         typer.Option(metavar="TIME", help="Turns that ended before: 12h or 30d ago, or a date.", show_default=False),
     ],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET", help="Remove the turns that this lake has: a folder, or a URL such as s3://bucket/folder."
+        ),
+    ] = None,
 ) -> None:
-    """Compress old turns that no context needs. All commands can still read them."""
+    """Compress old turns that no context needs. All commands can still read them.
+
+    With --to, only the lake keeps the turns. Run `lockstitch lake sync TARGET` before: turns that the lake does not
+    have exactly stay in the store. `lockstitch restore` brings turns back.
+    """
     session = session_of(context)
     before = moment(older_than, now(), "--older-than")
     with session.open() as store:
+        if to is not None:
+            _archived_to_lake(session, to, store.archive_to_lake(to, before))
+            return
         turns = store.archive(before)
     if session.json_output:
         session.out.json({"turns": turns})
     else:
         session.out.line(f"Archived {plural(turns, 'turn')}.")
+
+
+def _archived_to_lake(session: Session, target: str, report: LakeArchiveReport) -> None:
+    if session.json_output:
+        session.out.json({"turns": report.turns, "remaining": report.remaining})
+        return
+    session.out.line(f"Archived {plural(report.turns, 'turn')} to the lake.")
+    if report.remaining:
+        turns = plural(report.remaining, "turn")
+        session.out.note(f"{turns} not archived: the lake does not have them. Run: lockstitch lake sync {target}")
+
+
+@app.command(epilog=examples("lockstitch restore customer-42", "lockstitch restore --all"))
+def restore(
+    context: typer.Context,
+    threads: ThreadNames = None,
+    everything: Annotated[bool, typer.Option("--all", help="All threads of the project.")] = False,
+) -> None:
+    """Write archived turns into the log of their threads again, also those of a lake."""
+    session = session_of(context)
+    if bool(threads) == everything:
+        raise Refused("Choose the threads to restore: THREAD, or --all.")
+    turns = 0
+    with session.open() as store:
+        heads = store.threads(limit=None) if everything else [find_thread(store, name) for name in threads or []]
+        for head in heads:
+            turns += store.restore(head.id) if head.first_position > 1 else 0
+    if session.json_output:
+        session.out.json({"turns": turns})
+    else:
+        session.out.line(f"Restored {plural(turns, 'turn')}.")
 
 
 @app.command(

@@ -44,9 +44,8 @@ def sql(
     """Query the record with SQL, read-only.
 
     The tables are threads, runs, stitches and their side tables, or the tables of a lens. `.tables` lists them, and
-    `.schema TABLE` their columns. For a file store, the query
-    runs on a copy. All projects are visible. On PostgreSQL, the query uses a login that can only read. If there is
-    none, --force allows the store's own user.
+    `.schema TABLE` their columns. For a file store, the query runs on a copy. All projects are visible. On PostgreSQL,
+    the query uses a login that can only read. If there is none, --force allows the store's own user.
     """
     session = session_of(context)
     output.check_form(form)
@@ -77,7 +76,7 @@ def sql(
 
 def _ask_lake(session: Session, target: str, text: str, asking: QueryOptions) -> None:
     try:
-        from lockstitch.integrations.lake.query import LakeReader
+        from lockstitch.lake.query import LakeReader
     except ModuleNotFoundError as exc:
         raise missing_extra(exc, "The lake", "lake") from exc
     with LakeReader(target, asking.lens) as reader:

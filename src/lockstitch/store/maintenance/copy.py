@@ -9,6 +9,7 @@ stitches.
 # The modules of this package share the backend of a store.
 # pyright: reportPrivateUsage=false
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -17,6 +18,7 @@ from typing import Any, Final, TypeVar
 from lockstitch.backend import Find, FullBackend, Where
 from lockstitch.errors import Conflict, StoreDamaged
 from lockstitch.extension import Extension
+from lockstitch.lake.archives import unpack
 from lockstitch.lenses import catalog
 from lockstitch.model import (
     OWNED_BY_THREAD,
@@ -32,9 +34,9 @@ from lockstitch.model import (
     Thread,
     codec,
 )
+from lockstitch.model.archives import archived_text, pack
 from lockstitch.store.core import StoreCore
 from lockstitch.store.tables import installed_extensions
-from lockstitch.store.writes.archive import pack, unpack
 
 R = TypeVar("R", bound=Record)
 
@@ -172,7 +174,7 @@ class _Copy:
         await self._blobs(head)
         for kind in (*OWNED_BY_THREAD, Delivery):
             if kind not in self._temporary:
-                await self._put([self._encoded(record) for record in await self._source.find(_of(kind, head))])
+                await self._put([await self._encoded(record) for record in await self._source.find(_of(kind, head))])
         await self._log(head)
         await self._put([head if self._held else _released(head)])
         self.copied.threads += 1
@@ -246,13 +248,14 @@ class _Copy:
                 blob = await self._source.get(Blob, (use.sha256,))
                 await self._put([blob] if blob else [])
 
-    def _encoded(self, record: Record) -> Record:
-        """Return a record with archives in the compression of the target."""
+    async def _encoded(self, record: Record) -> Record:
+        """Return a record with archives in the compression of the target, also those in a lake."""
         encoding = self._target.archive_encoding
-        if not isinstance(record, Archive) or record.encoding == encoding:
+        if not isinstance(record, Archive) or (record.encoding == encoding and record.lake is None):
             return record
-        text = b"".join(codec.dumps(stitch.as_json()) + b"\n" for stitch in unpack(record))
-        return record.changed(encoding=encoding, content=pack(text, encoding))
+        text = archived_text(await asyncio.to_thread(unpack, [record]))
+        digest = sha256(text).hexdigest()
+        return record.changed(encoding=encoding, content=pack(text, encoding), sha256=digest, lake=None)
 
     async def _put(self, records: Sequence[Record]) -> None:
         """Write the records that the target lacks or has with other values."""

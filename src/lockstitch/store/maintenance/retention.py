@@ -1,14 +1,17 @@
-"""`archive` and `purge`: compress old turns, and delete threads with all of their records."""
+"""`archive` and `purge`: compress old turns or leave them to a lake, and delete threads with all of their records."""
 
 # The modules of this package share the backend of a store.
 # pyright: reportPrivateUsage=false
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
 from uuid import UUID
 
 from lockstitch.backend import Commit, Find, ThreadChange, Where
 from lockstitch.errors import Conflict, NotFound, Refused, ThreadHeld
+from lockstitch.lake.archives import synced_lake
+from lockstitch.lenses import catalog
 from lockstitch.model import (
     TERMINAL_STATUSES,
     DailyMetric,
@@ -22,7 +25,7 @@ from lockstitch.model import (
 from lockstitch.store.core import StoreCore
 from lockstitch.store.reports.statistics import daily_of_threads
 from lockstitch.store.tables import installed_extensions, missing_extensions
-from lockstitch.store.writes.archive import Archives
+from lockstitch.store.writes.archive import Archives, LakeArchiveReport
 
 _PAGE = 200
 
@@ -31,9 +34,24 @@ async def archive(store: StoreCore, archives: Archives, before: datetime) -> int
     """Archive old turns of all threads of the project. Return the number of turns."""
     number = 0
     async for head in threads(store, Where("created_at", "<", before), order="created_at"):
-        if head.first_position <= head.position:
-            number += await archives.archive(head, before)
+        number += await archives.archive(head, before)
     return number
+
+
+async def archive_to_lake(store: StoreCore, archives: Archives, lake: str, before: datetime) -> LakeArchiveReport:
+    """Remove the old turns of all threads of the project that a lake has."""
+    if store._backend.lens(catalog.NAMES[0]) is None:
+        raise Refused("A lake needs a store on SQLite or PostgreSQL. Copy this one with `lockstitch copy`.")
+    synced = await asyncio.to_thread(synced_lake, lake)
+    report = LakeArchiveReport()
+    page: list[Thread] = []
+    async for head in threads(store, Where("created_at", "<", before), order="created_at"):
+        page.append(head)
+        if len(page) == _PAGE:
+            await archives.archive_to_lake(page, before, synced, report)
+            page = []
+    await archives.archive_to_lake(page, before, synced, report)
+    return report
 
 
 async def purge(store: StoreCore, before: datetime | None, user_id: str | None, force: bool) -> int:

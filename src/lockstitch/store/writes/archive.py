@@ -1,17 +1,52 @@
-"""`Archives`: compressed old turns. Readers get them through the same methods as other turns."""
+"""`Archives`: old turns, compressed or in a lake. Readers get them through the same methods as other turns."""
 
-import gzip
-import zlib
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from itertools import zip_longest
-from typing import Literal
+from itertools import groupby, zip_longest
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from lockstitch.backend import Commit, Find, FullBackend, ThreadChange, Where
-from lockstitch.errors import Conflict, StoreDamaged
-from lockstitch.model import TERMINAL_STATUSES, Archive, Clock, Run, Stitch, Thread, codec
+from lockstitch.backend import Commit, Find, FullBackend, RecordChange, Where
+from lockstitch.errors import Conflict, ThreadHeld
+from lockstitch.lake.archives import Span, SyncedLake, digest, span_of, stitches, unpack
+from lockstitch.model import TERMINAL_STATUSES, Archive, Clock, Run, Stitch, Thread
+from lockstitch.model.archives import archived_text, pack
+
+_STITCHES_AT_ONCE: Final = 5_000
+"""Stitches that are read from a lake, and that one commit removes or restores. A longer turn is a part alone."""
+
+
+@dataclass(slots=True)
+class LakeArchiveReport:
+    """The turns that `archive_to_lake` has seen."""
+
+    turns: int = 0
+    """Number of turns that only the lake has now."""
+    remaining: int = 0
+    """Number of turns that stay in the store, because the lake does not have exactly their stitches."""
+
+    def add(self, turns: int, remaining: int) -> None:
+        """Add numbers of turns.
+
+        Args:
+            turns: Number of turns that only the lake has now.
+            remaining: Number of turns that stay in the store.
+        """
+        self.turns += turns
+        self.remaining += remaining
+
+
+class OldTurn(NamedTuple):
+    """A turn that can be archived, or that a store has in an archive."""
+
+    head: Thread
+    run_id: UUID
+    span: Span
+    archive: Archive | None = None
+    """Its archive. None: the turn has rows."""
 
 
 class Archives:
@@ -26,36 +61,100 @@ class Archives:
         live = await self._backend.read(head.id, ranges)
         if all(first >= head.first_position for first, _ in ranges):
             return live
-        old = await self._unpacked(head, min(first for first, _ in ranges))
-        stitches = [
+        lasts = [last for _, last in ranges if last is not None]
+        end = max(lasts) if len(lasts) == len(ranges) else head.position
+        old = await self._unpacked(await self._of(head, min(first for first, _ in ranges), end))
+        archived = [
             stitch
             for stitch in old
             if any(first <= stitch.position and (last is None or stitch.position <= last) for first, last in ranges)
         ]
-        result = {stitch.position: stitch for stitch in [*stitches, *live]}
+        result = {stitch.position: stitch for stitch in [*archived, *live]}
         return [result[position] for position in sorted(result)]
 
     async def archive(self, head: Thread, before: datetime) -> int:
-        """Archive the complete turns of a thread that ended before then, oldest first. Return the number of turns.
+        """Compress the complete turns of a thread that ended before then, oldest first. Return the number of turns.
 
         Only turns that no context needs: all turns of a thread that has ended, otherwise those before its last
-        compaction. The steps are:
-
-        1. Write the archive.
-        2. Set the first position of the head that is not archived.
-        3. Delete the archived rows.
-
-        If the process stops in between, rows and archive have the same stitches, and the next call continues. Imported
-        traces are not archived: more of their spans may arrive at any time, and the stitches of their runs are
-        interleaved.
+        compaction. One commit writes the archive of a turn and deletes its rows. Imported traces are not archived: more
+        of their spans may arrive at any time, and the stitches of their runs are interleaved.
         """
-        limit = head.position if head.ended else head.context_from - 1
-        if head.held or head.kind == "trace":
-            return 0
-        if head.first_position > 1:
+        number = 0
+        for turn in await self._turns_with_rows(head, before):
+            log = await self._backend.read(head.id, [(turn.span.first, turn.span.last)])
+            try:
+                head = await self._store(head, [self._packed(turn.span, turn.run_id, log)])
+            except Conflict:
+                # A writer is active. The next call continues.
+                break
+            number += 1
+        return number
+
+    async def archive_to_lake(
+        self, heads: Sequence[Thread], before: datetime, lake: SyncedLake, report: LakeArchiveReport
+    ) -> None:
+        """Remove the old turns of threads that a lake has, oldest first: those of `archive`, and those in archives.
+
+        A turn is removed if the lake has exactly its stitches, and no sync will write them again: their `log_id` is
+        at most its watermark. One commit deletes the rows of a thread and stores that the lake has them.
+        """
+        turns = [turn for head in heads for turn in await self._turns_outside(head, before, lake.target)]
+        stopped: set[UUID] = set()
+        for part in _parts(turns):
+            logs = await asyncio.to_thread(stitches, lake.target, [turn.span for turn in part])
+            stored = zip(part, logs, strict=True)
+            for thread_id, members in groupby(stored, key=lambda member: member[0].span.thread_id):
+                group = list(members)
+                moved = 0 if thread_id in stopped else await self._point(group, lake)
+                if moved < len(group):
+                    # Later turns of this thread stay, too: the rows of a thread have no gap.
+                    stopped.add(thread_id)
+                report.add(moved, len(group) - moved)
+
+    async def restore(self, head: Thread) -> int:
+        """Write the archived stitches of a thread as rows again, newest turns first. Return the number of turns.
+
+        One commit writes the rows of some turns and deletes their archives. Raises `ThreadHeld` if a worker holds the
+        thread, and `Conflict` if it changes.
+        """
+        if head.held:
+            raise ThreadHeld(
+                f"Thread {head.id} is held by worker {head.worker_id}. Nothing was restored. Try again.",
+                thread_id=head.id,
+            )
+        archives = await self._of(head, 1, head.first_position - 1)
+        if archives:
+            # Older versions archived in steps. After an interruption, rows and archive have the same stitches.
             await self._remove(head.id, 1, head.first_position - 1)
-        if limit < head.first_position:
-            return 0
+        turns = [OldTurn(head, archive.run_id, span_of(archive), archive) for archive in archives]
+        for part in reversed(list(_parts(turns))):
+            log = await asyncio.to_thread(unpack, [turn.archive for turn in part if turn.archive])
+            first = part[0].span.first
+            gone = (Where("thread_id", "=", head.id), Where("first_position", ">=", first))
+            commit = Commit(
+                deleted_records=[Find(Archive, gone)],
+                changed_records=[_changed(head, first)],
+                restored_stitches=log,
+            )
+            await self._backend.append(commit)
+            head = head.changed(first_position=first)
+        return len(archives)
+
+    async def replace(self, head: Thread, stitches: Sequence[Stitch]) -> None:
+        """Replace the whole log of a thread with these stitches, in one archive.
+
+        Raises `Conflict` if the thread has changed since `head` was read.
+        """
+        run_id = next((stitch.run_id for stitch in stitches if stitch.run_id is not None), None)
+        if run_id is None:
+            return
+        await self._store(head, [self._packed(Span(head.id, 1, head.position), run_id, stitches)])
+
+    async def _turns_with_rows(self, head: Thread, before: datetime) -> list[OldTurn]:
+        """Return the turns that can be archived, oldest first."""
+        limit = head.position if head.ended else head.context_from - 1
+        if head.held or head.kind == "trace" or limit < head.first_position:
+            return []
         runs = await self._backend.find(
             Find(
                 Run,
@@ -64,7 +163,7 @@ class Archives:
             )
         )
         turns = [run for run in runs if run.parent_run_id is None]
-        number = 0
+        result: list[OldTurn] = []
         first = head.first_position
         for run, following in zip_longest(turns, turns[1:]):
             last = following.first_position - 1 if following else head.position
@@ -74,56 +173,86 @@ class Archives:
             )
             if not ended or last > limit or last < first:
                 break
-            await self._pack(head.id, run.id, first, last, await self._backend.read(head.id, [(first, last)]))
-            try:
-                await self._move(head, last + 1)
-            except Conflict:
-                # A writer is active. Rows and archive have the same stitches, and the next call continues.
-                break
-            await self._remove(head.id, first, last)
+            result.append(OldTurn(head, run.id, Span(head.id, first, last)))
             first = last + 1
-            number += 1
-        return number
+        return result
 
-    async def replace(self, head: Thread, stitches: Sequence[Stitch]) -> None:
-        """Replace the whole log of a thread with these stitches, in one archive.
-
-        The archive is written before the head refers to it, and the rows are deleted last. After an interruption,
-        repeat the call. Raises `Conflict` if the thread has changed since `head` was read.
-        """
-        run_id = next((stitch.run_id for stitch in stitches if stitch.run_id is not None), None)
-        if run_id is None:
-            return
-        await self._pack(head.id, run_id, 1, head.position, stitches)
-        where = (Where("thread_id", "=", head.id), Where("first_position", ">", 1))
-        await self._backend.delete(Find(Archive, where))
-        if head.first_position <= head.position:
-            await self._move(head, head.position + 1)
-        await self._remove(head.id, 1, head.position)
-
-    async def _pack(self, thread_id: UUID, run_id: UUID, first: int, last: int, stitches: Sequence[Stitch]) -> None:
-        """Write one archive."""
-        text = b"".join(codec.dumps(stitch.as_json()) + b"\n" for stitch in stitches)
-        encoding = self._backend.archive_encoding
-        await self._backend.put(
-            [
-                Archive(
-                    thread_id=thread_id,
-                    first_position=first,
-                    last_position=last,
-                    run_id=run_id,
-                    encoding=encoding,
-                    sha256=sha256(text).hexdigest(),
-                    content=pack(text, encoding),
-                    created_at=self._clock.now(),
-                )
+    async def _turns_outside(self, head: Thread, before: datetime, lake: str) -> list[OldTurn]:
+        """Return the archives of a thread that are not in a lake, and the turns that can be archived, oldest first."""
+        turns: list[OldTurn] = []
+        if head.first_position > 1 and not head.held and head.kind != "trace":
+            archives = await self._of(head, 1, head.first_position - 1)
+            turns = [
+                OldTurn(head, archive.run_id, span_of(archive), archive) for archive in archives if archive.lake != lake
             ]
+        return turns + await self._turns_with_rows(head, before)
+
+    async def _point(self, turns: Sequence[tuple[OldTurn, list[Stitch]]], lake: SyncedLake) -> int:
+        """Store that a lake has these turns of a thread, up to the first one that it does not have exactly.
+
+        Return their number.
+        """
+        head = turns[0][0].head
+        archives: list[Archive] = []
+        changes: list[RecordChange] = []
+        for turn, log in turns:
+            expected = await self._digest(turn)
+            if digest(log) != expected or any((stitch.log_id or 0) > lake.watermark for stitch in log):
+                break
+            pointer = {"lake": lake.target, "content": b"", "sha256": expected}
+            if turn.archive is None:
+                archives.append(self._packed(turn.span, turn.run_id, []).changed(**pointer))
+            else:
+                key = (head.id, turn.span.first)
+                changes.append(RecordChange(Archive, key, {"sha256": turn.archive.sha256}, pointer))
+        try:
+            if changes:
+                await self._backend.append(Commit(changed_records=changes))
+            if archives:
+                # The head may have been read before other turns of the thread were removed.
+                await self._store(head.changed(first_position=archives[0].first_position), archives)
+        except Conflict:
+            # A writer is active. The next call continues.
+            return 0
+        return len(changes) + len(archives)
+
+    async def _digest(self, turn: OldTurn) -> str:
+        """Return the digest of the stitches that a lake must have."""
+        if turn.archive is None:
+            return digest(await self._backend.read(turn.head.id, [(turn.span.first, turn.span.last)]))
+        return turn.archive.sha256 if turn.archive.lake else digest(unpack([turn.archive]))
+
+    def _packed(self, span: Span, run_id: UUID, log: Sequence[Stitch]) -> Archive:
+        """Return the archive of a turn."""
+        text = archived_text(log)
+        encoding = self._backend.archive_encoding
+        return Archive(
+            thread_id=span.thread_id,
+            first_position=span.first,
+            last_position=span.last,
+            run_id=run_id,
+            encoding=encoding,
+            sha256=sha256(text).hexdigest(),
+            content=pack(text, encoding),
+            created_at=self._clock.now(),
         )
 
-    async def _move(self, head: Thread, first_position: int) -> None:
-        """Set the first position that is not archived. Raises `Conflict` if the thread has changed."""
-        fields = {"first_position": first_position}
-        await self._backend.append(Commit([ThreadChange(head.id, head.fence, head.position, head=fields)]))
+    async def _store(self, head: Thread, archives: Sequence[Archive]) -> Thread:
+        """Write archives of consecutive positions instead of their rows and of other archives there. Return the head.
+
+        Raises `Conflict` if the thread has changed.
+        """
+        first, last = archives[0].first_position, archives[-1].last_position
+        places = [Where("thread_id", "=", head.id), Where("first_position", ">=", first)]
+        rows = [Where("thread_id", "=", head.id), Where("position", ">=", 1), Where("position", "<=", last)]
+        await self._backend.append(
+            Commit(
+                deleted_records=[Find(Archive, places), Find(Stitch, rows)],
+                changed_records=[_changed(head, last + 1)],
+                records=archives,
+            )
+        )
+        return head.changed(first_position=last + 1)
 
     async def _remove(self, thread_id: UUID, first: int, last: int) -> None:
         """Delete the stitches of these positions."""
@@ -134,36 +263,37 @@ class Archives:
         )
         await self._backend.delete(Find(Stitch, where))
 
-    async def _unpacked(self, head: Thread, first: int) -> list[Stitch]:
-        archives = await self._backend.find(
-            Find(
-                Archive,
-                (Where("thread_id", "=", head.id), Where("last_position", ">=", first)),
-                order=("first_position",),
-            )
+    async def _of(self, head: Thread, first: int, last: int) -> list[Archive]:
+        """Return the archives of a thread with one of these positions, oldest first."""
+        where = (
+            Where("thread_id", "=", head.id),
+            Where("last_position", ">=", first),
+            Where("first_position", "<=", last),
         )
-        return [stitch for archive in archives for stitch in unpack(archive)]
+        return await self._backend.find(Find(Archive, where, order=("first_position",)))
+
+    async def _unpacked(self, archives: Sequence[Archive]) -> list[Stitch]:
+        if any(archive.lake for archive in archives):
+            return await asyncio.to_thread(unpack, archives)
+        return unpack(archives)
 
 
-def pack(text: bytes, encoding: Literal["gzip", "none"]) -> bytes:
-    """Return the text in an encoding that SQL of the backend can read."""
-    return text if encoding == "none" else gzip.compress(text, mtime=0)
+def _changed(head: Thread, first_position: int) -> RecordChange:
+    """Return the change of the first position that is not archived, if the thread is as it was read."""
+    seen = {name: getattr(head, name) for name in ("fence", "position", "worker_id", "first_position")}
+    return RecordChange(Thread, (head.id,), seen, {"first_position": first_position})
 
 
-def unpack(archive: Archive) -> list[Stitch]:
-    """Return the stitches of an archive. Raises `StoreDamaged` if its hash does not match."""
-    try:
-        content = archive.content
-        text = content if archive.encoding == "none" else gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as exc:
-        raise _damaged(archive) from exc
-    if sha256(text).hexdigest() != archive.sha256:
-        raise _damaged(archive)
-    return [Stitch.from_json(codec.loads(line)) for line in text.splitlines()]
-
-
-def _damaged(archive: Archive) -> StoreDamaged:
-    return StoreDamaged(
-        f"The archive of thread {archive.thread_id}, positions {archive.first_position} to {archive.last_position}, "
-        "is damaged. Restore it from a backup."
-    )
+def _parts(turns: Sequence[OldTurn]) -> Iterator[Sequence[OldTurn]]:
+    """Yield turns of together at most `_STITCHES_AT_ONCE` stitches."""
+    part: list[OldTurn] = []
+    size = 0
+    for turn in turns:
+        length = turn.span.last - turn.span.first + 1
+        if part and size + length > _STITCHES_AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append(turn)
+        size += length
+    if part:
+        yield part

@@ -1,7 +1,6 @@
 """`LakeReader`: SQL over a lake with DuckDB, in process: over its tables or through a lens."""
 
 import re
-import sqlite3
 import threading
 from datetime import UTC, datetime
 from types import TracebackType
@@ -9,13 +8,14 @@ from typing import Any, Final, Self, cast
 
 import duckdb
 
+from lockstitch.backend import ANSWER, QueryResult
 from lockstitch.errors import Refused
-from lockstitch.integrations.lake.tables import RUNS, STITCHES, TABLES, Table
-from lockstitch.integrations.lake.target import Lake
+from lockstitch.lake.tables import RUNS, STITCHES, TABLES, Table
+from lockstitch.lake.target import Lake
 from lockstitch.lenses import catalog
 from lockstitch.lenses.duckdb import script, without_columns
 from lockstitch.model import ColumnKind, codec, columns
-from lockstitch.store import ANSWER, QueryResult
+from lockstitch.model.sql_script import statements
 
 _SQL_TYPES: Final = {
     ColumnKind.UUID: "VARCHAR",
@@ -90,12 +90,13 @@ class LakeReader:
             self._run(script("shared"))
             self._connection.execute(f"CREATE SCHEMA {lens}; SET search_path = '{lens}'")
             self._run(script(lens))
-            for statement in _statements(script(lens)):
+            for statement in statements(script(lens)):
                 # The view without the prefix only selects the columns.
-                if found := re.search(r"^CREATE VIEW (lens_(\w+)) AS", statement, re.MULTILINE):
-                    described = self._connection.execute(f"DESCRIBE {found[1]}").fetchall()
-                    self._bases[found[1]] = statement, {name: kind for name, kind, *_ in described}
-                    self._columns.update(self._bases[found[1]][1])
+                if base := re.search(r"^CREATE VIEW (lens_\w+) AS", statement, re.MULTILINE):
+                    rows = self._connection.execute(f"DESCRIBE {base[1]}").fetchall()
+                    kinds = {name: kind for name, kind, *_ in rows}
+                    self._bases[base[1]] = statement, kinds
+                    self._columns.update(kinds)
         if not lake.remote:
             self._connection.execute(f"SET allowed_directories = [{_text(lake.target)}]")
             self._connection.execute("SET enable_external_access = false")
@@ -124,17 +125,17 @@ class LakeReader:
             Refused: If the statement is not valid, writes, or takes too long.
         """
         try:
-            statements = self._connection.extract_statements(sql)
+            parsed = self._connection.extract_statements(sql)
         except duckdb.Error as exc:
             raise Refused(_explained(exc)) from exc
-        if len(statements) != 1 or statements[0].type not in _READING:
+        if len(parsed) != 1 or parsed[0].type not in _READING:
             raise Refused("Only one SELECT is possible.")
         self._leave_out_columns(sql)
         timer = threading.Timer(seconds, self._connection.interrupt)
         timer.daemon = True
         timer.start()
         try:
-            cursor = self._connection.execute(statements[0])
+            cursor = self._connection.execute(parsed[0])
             names = [column[0] for column in cursor.description or ()]
             rows: list[tuple[Any, ...]] = []
             size = 0
@@ -197,7 +198,7 @@ class LakeReader:
         return None if single & (tables - {""} - self._columns) else names
 
     def _run(self, text: str) -> None:
-        for statement in _statements(text):
+        for statement in statements(text):
             self._connection.execute(statement)
 
     def _create(self, lake: Lake, table: Table, version: int | None) -> None:
@@ -232,18 +233,6 @@ class LakeReader:
         listed = ", ".join(map(_text, files))
         types = ", hive_types = {'project': VARCHAR, 'day': DATE}" if table.partitions else ""
         return f"read_parquet([{listed}], union_by_name = true, hive_partitioning = {bool(table.partitions)}{types})"
-
-
-def _statements(text: str) -> list[str]:
-    """Return the statements of a script one by one."""
-    result: list[str] = []
-    current = ""
-    for line in text.splitlines(keepends=True):
-        current += line
-        if line.rstrip().endswith(";") and sqlite3.complete_statement(current):
-            result.append(current)
-            current = ""
-    return result
 
 
 def _text(value: str) -> str:

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from lockstitch.integrations.lake.tables import Table
+from lockstitch.lake.archives import unpack
+from lockstitch.lake.tables import Table
 from lockstitch.model import Archive, ColumnKind, Stitch, Thread, codec, columns, format_time
 from lockstitch.model.record import column_kinds
-from lockstitch.store.writes.archive import unpack
 
 # pyarrow has no types.
 pa: Any = import_module("pyarrow")
@@ -20,6 +20,9 @@ pc: Any = import_module("pyarrow.compute")
 
 ROWS: Final = 50_000
 """Rows that are read at once."""
+
+_ARCHIVES_AT_ONCE: Final = 100
+"""Archives that are unpacked at once."""
 
 PATIENCE: Final = 5.0
 """Seconds to wait for open transactions, so that the watermark can reach the end of the log."""
@@ -55,8 +58,9 @@ class Identity(NamedTuple):
 class Source:
     """A snapshot of the record. Its SQL is the same on both databases, except for conversions and lists."""
 
-    def __init__(self, connection: Any, complete: int) -> None:
+    def __init__(self, connection: Any, target: str, complete: int) -> None:
         self._connection = connection
+        self._target = target
         self._postgres = not isinstance(connection, sqlite3.Connection)
         self._schema = "lockstitch." if self._postgres else "main."
         self._mark = "%s" if self._postgres else "?"
@@ -68,7 +72,7 @@ class Source:
         applied = self._column("applied_at", ColumnKind.TIME)
         query = f"SELECT min({applied}), max({applied}), max(version) FROM {self._schema}schema_versions"
         ((created, migrated, version),) = self._rows(query)
-        return Identity(_told(created), _told(migrated), int(version))
+        return Identity(_time_text(created), _time_text(migrated), int(version))
 
     def end(self) -> int:
         """Return the last `log_id` of the snapshot."""
@@ -90,9 +94,12 @@ class Source:
         stamped = ", ".join(self._column(name, kinds[name]) for name in _STAMP)
         id = self._column("id", ColumnKind.UUID)
         packed: dict[str, str] = {}
+        # Archives in this lake have stitches that no sync has to write.
         for thread, *state in self._rows(
             f"SELECT {self._column('thread_id', ColumnKind.UUID)}, count(*), "
-            f"max({self._column('created_at', ColumnKind.TIME)}) FROM {self._schema}archives GROUP BY thread_id"
+            f"max({self._column('created_at', ColumnKind.TIME)}) FROM {self._schema}archives "
+            f"WHERE lake IS NULL OR lake <> {self._mark} GROUP BY thread_id",
+            [self._target],
         ):
             packed[thread] = f"/{state}"
         return [
@@ -142,31 +149,25 @@ class Source:
         yield from self._tables(table.kind, condition, [value])
 
     def _archived(self, condition: str, value: Any) -> Generator[Any, None, None]:
-        """Yield the stitches of archives whose rows were deleted."""
-        names = [name for name, _ in columns(Stitch)]
+        """Yield the stitches of archives whose rows were deleted, also of those that a lake has."""
+        names = [name for name, _ in columns(Archive) if name != "created_at"]
         kinds = column_kinds(Archive)
-        fields = ", ".join(self._column(name, kind) for name, kind in columns(Archive))
         text = condition.format(mark=self._mark)
         live = f"{self._schema}stitches" if self._postgres else "temp.stitches"
+        archives: list[Archive] = []
         for row in self._rows(
-            f"SELECT {fields} FROM {self._schema}archives {text} AND NOT EXISTS (SELECT 1 FROM {live} live "
+            f"SELECT {', '.join(self._column(name, kinds[name]) for name in names)} FROM {self._schema}archives {text} "
+            f"AND NOT EXISTS (SELECT 1 FROM {live} live "
             "WHERE live.thread_id = archives.thread_id AND live.position = archives.first_position)",
             [value],
         ):
-            archive = Archive(
-                **{name: value for name, value in zip(kinds, row, strict=True) if name != "created_at"},
-                created_at=_EPOCH,
-            )
-            stitches = [stitch.as_json() for stitch in unpack(archive)]
-            rows = [
-                tuple(
-                    codec.dumps(found).decode() if name in ("message", "data") and found is not None else found
-                    for name in names
-                    for found in [stitch[name]]
-                )
-                for stitch in stitches
-            ]
-            yield self._table(Stitch, rows, text_times=True)
+            values: dict[str, Any] = dict(zip(names, row, strict=True))
+            values["content"] = bytes(values["content"])
+            archives.append(Archive(**values, created_at=_EPOCH))
+        for start in range(0, len(archives), _ARCHIVES_AT_ONCE):
+            stitches = unpack(archives[start : start + _ARCHIVES_AT_ONCE])
+            if stitches:
+                yield self._table(Stitch, [_row(stitch) for stitch in stitches], text_times=True)
 
     def _tables(self, kind: type[Any], condition: str, values: Sequence[Any]) -> Generator[Any, None, None]:
         """Yield the rows of a query over one table in batches."""
@@ -220,6 +221,14 @@ class Source:
             cursor.close()
 
 
+def _row(stitch: Stitch) -> tuple[Any, ...]:
+    """Return an archived stitch as the values of its row."""
+    return tuple(
+        codec.dumps(value).decode() if kind is ColumnKind.JSON and value is not None else value
+        for (_, kind), value in zip(columns(Stitch), stitch.as_json().values(), strict=True)
+    )
+
+
 _LONE: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -231,9 +240,9 @@ def _valid(array: Any) -> Any:
     # Most texts have no escape at all, and this search is the fast one.
     if not pc.any(pc.match_substring(array, "\\u")).as_py():
         return array
-    found = pc.match_substring_regex(array, r"\\u(?:0000|[dD])")
-    texts = zip(array.to_pylist(), found.to_pylist(), strict=True)
-    return pa.array([_replaced(text) if matches else text for text, matches in texts], pa.string())
+    matches = pc.match_substring_regex(array, r"\\u(?:0000|[dD])")
+    texts = zip(array.to_pylist(), matches.to_pylist(), strict=True)
+    return pa.array([_replaced(text) if is_match else text for text, is_match in texts], pa.string())
 
 
 def _replaced(text: str) -> str:
@@ -242,7 +251,7 @@ def _replaced(text: str) -> str:
     return "\\\\".join(_LONE.sub("\\\\ufffd", part.replace("\\u0000", "\\ufffd")) for part in parts)
 
 
-def _told(moment: str | int) -> str:
+def _time_text(moment: str | int) -> str:
     """Return a time as text. PostgreSQL counts microseconds."""
     return (
         moment
@@ -252,12 +261,15 @@ def _told(moment: str | int) -> str:
 
 
 @contextmanager
-def snapshot(connection: Any) -> Generator[Source, None, None]:
-    """Yield a snapshot of the record. `connection` is that of a lens: of sqlite3, or of psycopg."""
+def snapshot(connection: Any, target: str) -> Generator[Source, None, None]:
+    """Yield a snapshot of the record, to write it to a lake.
+
+    `connection` is that of a lens: of sqlite3, or of psycopg.
+    """
     if isinstance(connection, sqlite3.Connection):
         connection.execute("BEGIN")
         try:
-            source = Source(connection, 0)
+            source = Source(connection, target, 0)
             # There is one writer, so `log_id` rises in the order of commits.
             source.complete = source.end()
             yield source
@@ -282,6 +294,6 @@ def snapshot(connection: Any) -> Generator[Source, None, None]:
         connection.rollback()
         time.sleep(0.05)
     try:
-        yield Source(connection, end if oldest >= younger else 0)
+        yield Source(connection, target, end if oldest >= younger else 0)
     finally:
         connection.rollback()

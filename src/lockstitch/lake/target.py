@@ -12,7 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, WriterPropertie
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from lockstitch.errors import Conflict, Refused, StoreError
-from lockstitch.integrations.lake.tables import SYNCS, SYNCS_SCHEMA, TABLES, Table
+from lockstitch.lake.tables import SYNCS, SYNCS_SCHEMA, TABLES, Table
 from lockstitch.model import Json, codec
 
 # pyarrow has no types.
@@ -47,6 +47,19 @@ class Lake:
             except TableNotFoundError:
                 return None
 
+    def select(self, name: str, condition: Any, columns: Sequence[str]) -> Any:
+        """Return the rows of a table that meet a condition of pyarrow, with those of the columns that the table has.
+
+        None if the table does not exist.
+        """
+        table = self.open(name)
+        if table is None:
+            return None
+        with translated(self.target):
+            dataset = table.to_pyarrow_dataset()
+            names = [name for name in columns if name in dataset.schema.names]
+            return dataset.to_table(columns=names, filter=condition)
+
     def last_sync(self) -> Json | None:
         """Return the last complete sync, or None."""
         table = self.open(SYNCS)
@@ -73,9 +86,9 @@ class Lake:
         if known and self.open(SYNCS) is None and not known <= _names():
             raise Refused(f"{self.target} has other files. Choose an empty folder for a lake.")
 
-    def watermark(self, table: Table) -> int:
+    def watermark(self, name: str) -> int:
         """Return the `log_id` up to which the table has all stitches."""
-        delta = self.open(table.name)
+        delta = self.open(name)
         return 0 if delta is None else delta.transaction_version(_APPLICATION) or 0
 
     def append(self, table: Table, rows: Any, *, replacing: str | None = None, watermark: int | None = None) -> None:
@@ -111,7 +124,7 @@ class Lake:
         last = self.last_sync()
         if last is None:
             raise Refused(f"{self.target} is not a lake, or its first sync is not complete.")
-        opened = {table.name: found for table in TABLES if (found := self.open(table.name))}
+        opened = {table.name: delta for table in TABLES if (delta := self.open(table.name))}
         if {name: table.version() for name, table in opened.items()} != last["versions"]:
             raise Refused(f"The last sync of {self.target} is not complete. Run `lockstitch lake sync` first.")
         joined = deleted = 0

@@ -21,9 +21,9 @@ from importlib import import_module
 from typing import Any, Final
 
 from lockstitch.errors import Refused
-from lockstitch.integrations.lake.source import Head, Source, snapshot
-from lockstitch.integrations.lake.tables import BLOBS, RUNS, SMALL, STITCHES, TABLES, THREADS, Table
-from lockstitch.integrations.lake.target import Lake
+from lockstitch.lake.source import Head, Source, snapshot
+from lockstitch.lake.tables import BLOBS, RUNS, SMALL, STITCHES, TABLES, THREADS, Table
+from lockstitch.lake.target import Lake
 from lockstitch.model import Json
 
 # pyarrow has no types.
@@ -68,7 +68,7 @@ def sync(connection: Any, target: str, progress: Callable[[SyncReport], None] | 
         Conflict: If another process writes to the lake at the same time.
     """
     lake = Lake(target)
-    with snapshot(connection) as source:
+    with snapshot(connection, lake.target) as source:
         return _Sync(source, lake, progress or (lambda report: None)).run()
 
 
@@ -89,7 +89,7 @@ class _Sync:
         mark = self._check(identity.store, last)
         self._lake.prepare()
         known = self._known()
-        changed = [head for head in self._heads.values() if known.get(head.id, ("", 0, 0))[0] != head.stamp]
+        changed = [head for head in self._heads.values() if known.get(head.id, ("", 0))[0] != head.stamp]
         versions = self._versions()
         interrupted = versions != (last["versions"] if last else {})
         rewritten = {head.id for head in changed if _is_rewritten(head, known.get(head.id), interrupted)}
@@ -100,13 +100,13 @@ class _Sync:
         self._replace(RUNS, ids)
         for part in _parts(removed):
             for table in (STITCHES, RUNS):
-                self._lake.delete(table, _among("thread_id", part))
+                self._lake.delete(table, _is_in("thread_id", part))
         self._blobs()
         digests = self._small(last["digests"] if last else {})
         # Last, because these rows tell what was written.
         self._replace(THREADS, ids)
         for part in _parts(removed):
-            self._lake.delete(THREADS, _among("id", part))
+            self._lake.delete(THREADS, _is_in("id", part))
         self._report.threads, self._report.removed = len(changed), len(removed)
         versions = self._versions()
         if last is None or last["versions"] != versions:
@@ -122,14 +122,14 @@ class _Sync:
         return self._report
 
     def _versions(self) -> dict[str, int]:
-        return {table.name: found.version() for table in TABLES if (found := self._lake.open(table.name))}
+        return {table.name: delta.version() for table in TABLES if (delta := self._lake.open(table.name))}
 
     def _written(self) -> set[str]:
         """Return the threads with rows in the lake, after a sync that was killed before it wrote the threads."""
         result: set[str] = set()
         for table in (STITCHES, RUNS):
-            if found := self._lake.open(table.name):
-                ids = found.to_pyarrow_dataset().to_table(columns=["thread_id"]).column(0)
+            if delta := self._lake.open(table.name):
+                ids = delta.to_pyarrow_dataset().to_table(columns=["thread_id"]).column(0)
                 result.update(pc.unique(ids).to_pylist())
         return result
 
@@ -137,7 +137,7 @@ class _Sync:
         """Return the watermark of the lake. Raises `Refused` if the lake belongs to another record."""
         if last is not None and last["store"] != store:
             raise Refused(f"{self._lake.target} is the lake of another store. Choose another folder.")
-        mark = self._lake.watermark(STITCHES)
+        mark = self._lake.watermark(STITCHES.name)
         end = self._source.last_drawn()
         if end is not None and end < mark:
             raise Refused(
@@ -146,14 +146,14 @@ class _Sync:
             )
         return mark
 
-    def _known(self) -> dict[str, tuple[str, int, int]]:
-        """Return the threads of the lake: stamp, position and first position."""
+    def _known(self) -> dict[str, tuple[str, int]]:
+        """Return the threads of the lake: stamp and position."""
         table = self._lake.open(THREADS.name)
         if table is None:
             return {}
-        rows = table.to_pyarrow_table(columns=["id", "stamp", "position", "first_position"])
-        values = (rows.column(name).to_pylist() for name in ("id", "stamp", "position", "first_position"))
-        return {id: (stamp, position, first) for id, stamp, position, first in zip(*values, strict=True)}
+        rows = table.to_pyarrow_table(columns=["id", "stamp", "position"])
+        values = (rows.column(name).to_pylist() for name in ("id", "stamp", "position"))
+        return {id: (stamp, position) for id, stamp, position in zip(*values, strict=True)}
 
     def _log(self, mark: int, rewritten: set[str]) -> None:
         """Add the stitches above the watermark, and move it."""
@@ -185,7 +185,7 @@ class _Sync:
                 continue
             rows = self._placed(table, pa.concat_tables(parts))
             # Without a complete sync, tables may have rows of one that was killed.
-            self._lake.append(table, rows, replacing=None if fresh else _among(column, part))
+            self._lake.append(table, rows, replacing=None if fresh else _is_in(column, part))
             if table is STITCHES:
                 self._report.stitches += rows.num_rows
             self._progress(self._report)
@@ -214,7 +214,7 @@ class _Sync:
             for rows in self._source.of_keys(BLOBS, part):
                 self._lake.append(BLOBS, rows)
         for part in _parts(sorted(stored - present)):
-            self._lake.delete(BLOBS, _among("sha256", part))
+            self._lake.delete(BLOBS, _is_in("sha256", part))
 
     def _small(self, digests: Json) -> Json:
         """Write the small tables that have changed, and return the digests of all."""
@@ -233,17 +233,12 @@ class _Sync:
         return result
 
 
-def _is_rewritten(head: Head, known: tuple[str, int, int] | None, interrupted: bool) -> bool:
+def _is_rewritten(head: Head, known: tuple[str, int] | None, interrupted: bool) -> bool:
     """True if stitches of a thread in the lake may have changed, or are only in archives of the record."""
     if known is None:
         return head.first_position > 1 or (interrupted and head.kind == "trace")
-    stamp, position, first_position = known
-    return (
-        head.kind == "trace"
-        or head.first_position != first_position
-        or head.position < position
-        or _packed(head.stamp) != _packed(stamp)
-    )
+    stamp, position = known
+    return head.kind == "trace" or head.position < position or _packed(head.stamp) != _packed(stamp)
 
 
 def _packed(stamp: str) -> str:
@@ -256,7 +251,8 @@ def _parts(ids: Sequence[str], size: int = THREADS_AT_ONCE) -> Iterator[Sequence
         yield ids[start : start + size]
 
 
-def _among(column: str, ids: Iterable[str]) -> str:
+def _is_in(column: str, ids: Iterable[str]) -> str:
+    """Return the condition that a column has one of these values."""
     quoted = ", ".join(f"'{id}'" for id in ids)
     return f"{column} IN ({quoted})"
 

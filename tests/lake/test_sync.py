@@ -9,10 +9,13 @@ from random import Random
 import pytest
 
 from lockstitch.errors import Refused
-from lockstitch.integrations.lake.query import LakeReader
-from lockstitch.integrations.lake.target import Lake
+from lockstitch.lake import archives, query, source, tables
+from lockstitch.lake.query import LakeReader
+from lockstitch.lake.target import Lake
+from lockstitch.model import Column, Entry, Record, Stitch, Thread, columns
 from lockstitch.store import Store, open_store
-from tests.integrations.lake.lakes import compare, write
+from tests.lake.lakes import compare, write
+from tests.samples import turn
 from tests.store.worlds import world
 
 pytestmark = pytest.mark.anyio
@@ -46,8 +49,8 @@ async def test_lake_equals_record_after_changes(store: Store, backend: str, tmp_
 VICTIM = """
 import os, signal, sys
 from lockstitch import sync
-from lockstitch.integrations.lake import target
-from lockstitch.integrations.lake.sync import sync as sync_lake
+from lockstitch.lake import target
+from lockstitch.lake.sync import sync as sync_lake
 
 url, folder, number, after = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "after"
 commits, write = 0, target.write_deltalake
@@ -89,6 +92,52 @@ async def test_killed_sync_continues(store: Store, store_url: str, tmp_path: Pat
         assert (
             reader.query("SELECT count(*) FROM threads").rows == (await store.sql("SELECT count(*) FROM threads")).rows
         )
+
+
+NEW = {Stitch: "estimated_tokens", Thread: "title"}
+"""Columns that older code does not have."""
+
+
+def older_code(patch: pytest.MonkeyPatch) -> None:
+    """Let the code of the lake have no columns of `NEW`."""
+
+    def older(kind: type[Record]) -> tuple[Column, ...]:
+        return tuple(column for column in columns(kind) if column.name != NEW.get(kind))
+
+    for module in (tables, source, query, archives):
+        patch.setattr(module, "columns", older)
+
+
+@SQLITE
+async def test_old_and_new_code_share_a_lake(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, heads = tmp_path / "lake", [await turn(store, await store.create(title="Old"), "q", "a") for _ in range(2)]
+    select = "SELECT title, estimated_tokens FROM threads t JOIN stitches s ON s.thread_id = t.id ORDER BY s.log_id"
+    with monkeypatch.context() as patch:
+        older_code(patch)
+        await write(store, lake)
+    # The new code reads NULL in old rows, and writes the column in new ones.
+    with LakeReader(str(lake)) as reader:
+        assert set(reader.query(select).rows) == {(None, None)}
+    await store.append(heads[0], [Entry(type="error", estimated_tokens=7)])
+    assert (await write(store, lake)).stitches == 1
+    Lake(str(lake)).compact(0.0)
+    expected = [(title, None) for title in ("Old", None) for _ in range(2)] + [("Old", 7)]
+    with LakeReader(str(lake)) as reader:
+        assert sorted(reader.query(select).rows, key=repr) == sorted(expected, key=repr)
+    # The old code reads and writes the lake with the unknown columns.
+    with monkeypatch.context() as patch:
+        older_code(patch)
+        with LakeReader(str(lake)) as reader:
+            assert reader.query("SELECT count(*) FROM stitches").rows == [(5,)]
+            with pytest.raises(Refused, match="not found"):
+                reader.query(select)
+        await store.append(heads[1], [Entry(type="error", estimated_tokens=8)])
+        assert (await write(store, lake)).stitches == 1
+        Lake(str(lake)).compact(0.0)
+        with LakeReader(str(lake)) as reader:
+            assert reader.query("SELECT count(*) FROM stitches").rows == [(6,)]
+    with LakeReader(str(lake)) as reader:
+        assert [row for row in reader.query(select).rows if row[1]] == [("Old", 7)]
 
 
 @SQLITE

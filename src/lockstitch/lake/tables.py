@@ -34,7 +34,7 @@ class Table:
     added: tuple[str, ...] = ()
     """Text columns besides the fields of the record."""
     where: str = ""
-    """Condition on the rows of the record. A table without partitions is small and is written as a whole."""
+    """Condition on the rows of the record. A table without partitions is small, and a sync writes all of its rows."""
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ SMALL: Final = (
     Table(Delivery, where="position IS NULL"),
     *(Table(kind) for kind in SIDE_RECORDS if kind.table in _SMALL),
 )
-"""Tables that are written again as a whole when they have changed."""
+"""Tables with few rows. A sync writes all of them again if one has changed."""
 
 TABLES: Final = (THREADS, RUNS, STITCHES, BLOBS, *SMALL)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from lockstitch.integrations.lake.query import LakeReader
-from lockstitch.integrations.lake.sync import SyncReport, sync
+from lockstitch.lake.query import LakeReader
+from lockstitch.lake.sync import SyncReport, sync
 from lockstitch.lenses import catalog
 from lockstitch.model import format_time
 from lockstitch.store import Store
