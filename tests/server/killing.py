@@ -62,17 +62,18 @@ class Read:
 class Server:
     """A server in a separate process with a fixed address."""
 
-    def __init__(self, store_url: str) -> None:
+    def __init__(self, store_url: str, *options: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._port = free.getsockname()[1]
         self._store_url = store_url
+        self._options = options
         self._process: asyncio.subprocess.Process | None = None
         self.url = f"http://127.0.0.1:{self._port}"
 
     async def start(self) -> None:
         command = ["--store", self._store_url, "--app", "tests.server.storyteller:app", "--json", "serve"]
         self._process = await asyncio.create_subprocess_exec(
-            *(warm_commands() / "lockstitch", *command, "--port", str(self._port)),
+            *(warm_commands() / "lockstitch", *command, "--port", str(self._port), *self._options),
             env=environment(),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -124,7 +125,7 @@ async def killing(store_url: str, kills: int, seed: int, patience: float = 60.0)
                 readers = {}
             readers = {task: thread_id for task, thread_id in readers.items() if not task.done() or task.result()}
     report.seconds = time.monotonic() - began
-    await _judge(store_url, reads, report)
+    await judge(store_url, reads, report)
     return report
 
 
@@ -146,7 +147,7 @@ async def _read(client: Client, thread_id: UUID, read: Read) -> None:
             read.end = event.data["status"]
 
 
-async def _judge(store_url: str, reads: dict[UUID, Read], report: Report) -> None:
+async def judge(store_url: str, reads: dict[UUID, Read], report: Report) -> None:
     async with open_store(store_url) as store:
         for thread_id, read in reads.items():
             written = await store.stitches(thread_id)
