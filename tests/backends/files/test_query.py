@@ -33,7 +33,8 @@ async def test_find_applies_every_operator(files: FilesBackend) -> None:
     assert await names(files, Where("agent", "=", None)) == []
     assert await names(files, Where("project", "=", "q"), Where("key", "=", "c")) == ["c"]
     assert await names(files, Where("project", "=", "q"), Where("key", "=", "a")) == []
-    assert await files.count(Find(Thread, (Where("priority", ">", 0),), limit=1)) == 3
+    assert await files.count(Find(Thread, (Where("priority", ">", 0),), offset=2)) == 3
+    assert await files.count(Find(Thread, (Where("priority", ">", 0),), limit=1)) == 1
     with pytest.raises(Refused, match="no field"):
         await names(files, Where("colour", "=", "red"))
 
