@@ -52,8 +52,10 @@ class Snapshots:
         known = self.all()
         matches = [snapshot for snapshot in known if moment is None or snapshot.at <= moment]
         if not matches:
-            oldest = f" The oldest one is of {known[0].at:%Y-%m-%dT%H:%M:%SZ}." if known else ""
-            raise NotFound(f"{self._folder} has no snapshot of that time or before.{oldest}")
+            if not known:
+                raise NotFound(f"{self._folder} has no snapshots.")
+            oldest = f"The oldest one is of {known[0].at:%Y-%m-%dT%H:%M:%SZ}."
+            raise NotFound(f"{self._folder} has no snapshot of that time or before. {oldest}")
         return matches[-1]
 
     def take(self, store: Path) -> Snapshot:
