@@ -40,6 +40,9 @@ LIMIT = 600.0
 Python does not handle the alarm while a C function waits. Then `faulthandler_timeout` ends the process.
 """
 
+CHECK_SECONDS = 10.0
+"""Maximum seconds between two checks of the test processes."""
+
 Share = list[int]
 """Indexes of consecutive tests of one module."""
 
@@ -91,9 +94,10 @@ class Distribution:
             for _ in range(processes):
                 self._start()
             while self._processes:
-                for connection in wait(list(self._processes)):
+                for connection in wait(list(self._processes), CHECK_SECONDS):
                     assert isinstance(connection, Connection)
                     self._receive(connection)
+                self._end_lost()
         finally:
             for connection in self._processes:
                 connection.close()
@@ -138,6 +142,12 @@ class Distribution:
             raise self._session.Failed(self._session.shouldfail)
         if self._session.shouldstop:
             raise self._session.Interrupted(self._session.shouldstop)
+
+    def _end_lost(self) -> None:
+        """End the processes that were killed. A process that they forked can keep the connection open."""
+        for connection, process in list(self._processes.items()):
+            if not process.is_alive() and not connection.poll():
+                self._end(connection)
 
     def _end(self, connection: Connection) -> None:
         """Forget a process. If it has not ended its tests, the current one fails and a new process gets the rest."""
