@@ -136,9 +136,10 @@ def _help(node: Any) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return paragraphs of help as Markdown. Options and file names become code."""
+    """Return paragraphs of help as Markdown. Options become code, except within code."""
     paragraphs = [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
-    return "\n\n".join(re.sub(r"(?<![`\w-])(--[a-z][a-z-]*)(?!`)", r"`\1`", paragraph) for paragraph in paragraphs)
+    option = re.compile(r"(`[^`]*`)|(?<![\w-])(--[a-z][a-z-]*)")
+    return "\n\n".join(option.sub(lambda match: match[1] or f"`{match[2]}`", paragraph) for paragraph in paragraphs)
 
 
 def _examples(node: Any) -> str:

@@ -69,6 +69,13 @@ def test_cli_page_is_current() -> None:
     assert text_of("cli.md") == generate_cli_reference.page()
 
 
+def test_cli_page_marks_options_once() -> None:
+    """A command in backticks stays one piece of code."""
+    page = text_of("cli.md")
+    assert "check the file with `lockstitch doctor --verify` before" in page
+    assert re.findall(r"`--[a-z-]+`[a-z]", page) == []
+
+
 def test_cli_page_has_every_command_and_option() -> None:
     page = text_of("cli.md")
     loaded = {name: generate_cli_reference.load(name) for name in COMMANDS}

@@ -75,7 +75,7 @@ SECTIONS = {
         "lake": ("lake", "Write the history of a record to Delta Lake tables."),
         "backup": ("backup", "Take, list and restore snapshots of a SQLite store."),
         "archive": ("maintenance", "Compress old turns that no context needs."),
-        "restore": ("maintenance", "Write archived turns into the log of their threads again, also those of a lake."),
+        "restore": ("maintenance", "Write archived turns back to the logs of their threads, also from a lake."),
         "purge": ("maintenance", "Delete whole trees of threads with all their data."),
         "migrate": ("maintenance", "Upgrade a store to this version in place, or create it."),
         "doctor": ("maintenance", "Check a store."),

@@ -72,7 +72,7 @@ def restore(
     threads: ThreadNames = None,
     everything: Annotated[bool, typer.Option("--all", help="All threads of the project.")] = False,
 ) -> None:
-    """Write archived turns into the log of their threads again, also those of a lake."""
+    """Write archived turns back to the logs of their threads, also from a lake."""
     session = session_of(context)
     if bool(threads) == everything:
         raise Refused("Choose the threads to restore: THREAD, or --all.")

@@ -135,7 +135,7 @@ def edit(
     priority: Annotated[int | None, typer.Option(metavar="N", help="Higher priorities come first.")] = None,
     user: Annotated[str | None, typer.Option(metavar="U", help="The user of the threads. Empty: none.")] = None,
 ) -> None:
-    """Change a schedule. Values without an option stay, and so do its threads.
+    """Change a schedule. Only the values of the options that you pass change. Its threads do not change.
 
     If the times change, the next tick is the first one after now by the new times.
     """
