@@ -98,14 +98,14 @@ class ScheduleMethods(ReadMethods):
         extras: Json | None = None,
         updated_at: datetime | None = None,
     ) -> Schedule:
-        """Change a schedule and return it. Its id, its name and its threads stay.
+        """Change a schedule and return it. Its id, its name and its threads do not change.
 
         If the times change, the next tick is the first one after now by the new times. Ticks of the old times that no
         worker has started are dropped. Ticks of an interval count from the creation of the schedule.
 
         Args:
             name: Name of the schedule.
-            agent: New agent. None, here and below: the value stays.
+            agent: New agent. None, here and below: the value does not change.
             goal: New task of each thread.
             cron: New cron expression. It replaces an interval.
             interval_seconds: New interval. It replaces a cron expression.

@@ -4,7 +4,7 @@
 INSERT INTO {table} ({columns}) VALUES ({values});
 
 -- name: restore
--- An archived stitch, with the number that the store gave it. Numbers are not given twice, so it is free.
+-- An archived stitch, with the number that the store gave it. The store assigns each number once, so no other row has it.
 INSERT INTO {table} (log_id, {columns}) VALUES (:log_id, {values});
 
 -- name: upsert

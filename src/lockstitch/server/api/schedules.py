@@ -42,7 +42,7 @@ class NewSchedule(Body):
 
 
 class ChangedSchedule(Body):
-    """Changed fields of a schedule. Fields that are absent stay."""
+    """Changed fields of a schedule. Absent fields do not change."""
 
     agent: Name | None = None
     goal: Goal | None = None
@@ -54,7 +54,9 @@ class ChangedSchedule(Body):
     user_id: Annotated[Label | None, Field(description="Empty: none.")] = None
     priority: Priority | None = None
     extras: Json | None = None
-    updated_at: Annotated[TimeParam | None, Field(description="As you read it. A later change is a conflict.")] = None
+    updated_at: Annotated[
+        TimeParam | None, Field(description="The value that you read. A later change is a conflict.")
+    ] = None
 
 
 @router.get("", response_model=list[responses.Schedule])

@@ -279,7 +279,10 @@ class Archives:
 
 
 def _changed(head: Thread, first_position: int) -> RecordChange:
-    """Return the change of the first position that is not archived, if the thread is as it was read."""
+    """Return the change of the first position that is not archived.
+
+    It is a conflict if the thread has changed since it was read.
+    """
     seen = {name: getattr(head, name) for name in ("fence", "position", "worker_id", "first_position")}
     return RecordChange(Thread, (head.id,), seen, {"first_position": first_position})
 

@@ -31,7 +31,7 @@ class NewDataset(Body):
 
 
 class ChangedDataset(Body):
-    """Changed fields of a dataset. Fields that are absent stay."""
+    """Changed fields of a dataset. Absent fields do not change."""
 
     name: Name | None = None
     description: TextParam | None = None
