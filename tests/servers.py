@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -88,6 +89,18 @@ class PostgresServer:
 
     def start(self) -> None:
         self._server.ensure_postgres_running()
+
+    def wait_until_promoted(self) -> None:
+        """Wait until a server that recovers from a backup accepts writes."""
+        deadline = time.monotonic() + 60
+        while True:
+            with self._admin() as connection:
+                row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+            if row == (False,):
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError("PostgreSQL is in recovery for more than 60 seconds")
+            time.sleep(0.05)
 
     def close(self) -> None:
         if self._server is not None:

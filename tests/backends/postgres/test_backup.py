@@ -49,6 +49,8 @@ async def test_restores_store_to_a_point_between_two_commits() -> None:
             settings.write("recovery_target_name = 'before_the_mistake'\nrecovery_target_action = 'promote'\n")
         (server.data / "recovery.signal").touch()
         server.start()
+        # A server accepts connections that read while it recovers. It is promoted after that.
+        server.wait_until_promoted()
 
         async with open_store(url) as store:
             report = await store.verify()
