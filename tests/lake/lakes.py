@@ -18,15 +18,17 @@ from lockstitch.store import Store
 from lockstitch.store.store import open_lens
 
 
-async def write(store: Store, target: Path) -> SyncReport:
+async def write(store: Store, target: Path | str) -> SyncReport:
     async with open_lens(store, "three_table", blocking=True) as connection:
         return await asyncio.to_thread(sync, connection, str(target))
 
 
-async def compare(store: Store, target: Path, ignoring: tuple[str, ...] = ()) -> int:
-    """Compare the rows of all lenses, without those that contain a text in `ignoring`. Return their number."""
+async def compare(
+    store: Store, target: Path | str, ignoring: tuple[str, ...] = (), lenses: Sequence[str] = catalog.NAMES
+) -> int:
+    """Compare the rows of lenses, without those that contain a text in `ignoring`. Return their number."""
     number = 0
-    for lens in catalog.NAMES:
+    for lens in lenses:
         with LakeReader(str(target), lens) as reader:
             for table in catalog.tables(lens):
                 query = f"SELECT * FROM {table}"

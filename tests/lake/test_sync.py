@@ -1,22 +1,21 @@
 """A lake after any changes of the record, after kills, and with wrong targets."""
 
-import signal
-import subprocess
-import sys
+import asyncio
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from lockstitch.errors import Refused
-from lockstitch.lake import archives, query, source, tables
+from lockstitch.lake import archives, query, source, sync, tables
 from lockstitch.lake.query import LakeReader
 from lockstitch.lake.target import Lake
 from lockstitch.model import Column, Entry, Record, Stitch, Thread, columns
 from lockstitch.store import Store, open_store
 from tests.lake.lakes import compare, write
+from tests.lake.victim import killed_sync
 from tests.samples import turn
-from tests.store.worlds import world
+from tests.store.worlds import mirror, span, world
 
 pytestmark = pytest.mark.anyio
 
@@ -46,39 +45,13 @@ async def test_lake_equals_record_after_changes(store: Store, backend: str, tmp_
     assert not (await write(store, lake)).changed
 
 
-VICTIM = """
-import os, signal, sys
-from lockstitch import sync
-from lockstitch.lake import target
-from lockstitch.lake.sync import sync as sync_lake
-
-url, folder, number, after = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "after"
-commits, write = 0, target.write_deltalake
-
-def counted(*arguments, **options):
-    global commits
-    commits += 1
-    if commits == number and not after:
-        os.kill(os.getpid(), signal.SIGKILL)
-    write(*arguments, **options)
-    if commits == number:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-target.write_deltalake = counted
-with sync.open_store(url) as store, store.lens("three_table") as connection:
-    sync_lake(connection, folder)
-"""
-
-
-@SQLITE
+@DATABASES
 async def test_killed_sync_continues(store: Store, store_url: str, tmp_path: Path) -> None:
     """Killed after the log, after the runs, before the threads and before the end. Each sync continues the former."""
     lake = tmp_path / "lake"
     await world(1, trees=3).put(store)
-    for number, when in ((1, "after"), (2, "after"), (12, "before")):
-        arguments = [sys.executable, "-c", VICTIM, store_url, str(lake), str(number), when]
-        killed = subprocess.run(arguments, check=False, capture_output=True)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    for number, after in ((1, True), (2, True), (12, False)):
+        assert await asyncio.to_thread(killed_sync, store_url, str(lake), number, after=after)
         with pytest.raises(Refused, match="not complete"):
             LakeReader(str(lake))
         # A thread that only the killed sync has seen leaves no row.
@@ -92,6 +65,28 @@ async def test_killed_sync_continues(store: Store, store_url: str, tmp_path: Pat
         assert (
             reader.query("SELECT count(*) FROM threads").rows == (await store.sql("SELECT count(*) FROM threads")).rows
         )
+
+
+@SQLITE
+async def test_rows_above_the_watermark_are_replaced_after_rows_of_traces(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batch of a log can have traces only, whose rows are replaced by thread."""
+    trace = mirror()
+    span(trace, "search")
+    await trace.put(store)
+    await turn(store, await store.create(), "Where is the order?", "It left today.")
+    query = "SELECT count(*), count(DISTINCT id) FROM stitches"
+    expected = (await store.sql(query)).rows
+    monkeypatch.setattr(source, "ROWS", 1)
+    monkeypatch.setattr(sync, "BATCH", 0)
+    # As with a transaction on PostgreSQL that stays open: the watermark does not move.
+    monkeypatch.setattr(source.Source, "end", lambda source: 0)
+    for _ in range(2):
+        assert (await write(store, tmp_path / "lake")).log_id == 0
+        with LakeReader(str(tmp_path / "lake")) as reader:
+            assert reader.query(query).rows == expected
+        await store.edit(await store.thread(trace.threads[0]), title="Changed")
 
 
 NEW = {Stitch: "estimated_tokens", Thread: "title"}

@@ -1,4 +1,4 @@
-"""A process that is killed before one of the write statements of `archive_to_lake` or `restore`.
+"""A process that is killed before a write statement of `archive_to_lake` or `restore`, or at a commit of a sync.
 
 Victims are forked from a server process that has imported everything.
 """
@@ -7,13 +7,16 @@ import asyncio
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.lake import sync as lake_sync
+from lockstitch.lake import target
 from lockstitch.model import FakeClock
 from lockstitch.store import open_store
+from lockstitch.sync import open_store as open_blocking
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _WRITES = ("insert", "delete", "change_record")
@@ -24,16 +27,41 @@ def killed(number: int, url: str, now: datetime, thread: str | None = None, lake
 
     Return False if it ended before.
     """
+    return _killed(_run, number, url, now, thread, lake)
+
+
+def killed_sync(url: str, lake: str, number: int, *, after: bool) -> bool:
+    """Sync a lake in a process that is killed before or after its n-th commit. Return False if it ended before."""
+    return _killed(_sync, url, lake, number, after)
+
+
+def _killed(job: Callable[..., None], *arguments: Any) -> bool:
     _PROCESSES.set_forkserver_preload([__name__])
-    process = _PROCESSES.Process(target=_run, args=(number, url, now, thread, lake))
+    process = _PROCESSES.Process(target=job, args=arguments)
     process.start()
     process.join()
     assert process.exitcode in (0, -signal.SIGKILL)
     return process.exitcode != 0
 
 
+def _sync(url: str, lake: str, number: int, after: bool) -> None:
+    commits, write = 0, target.write_deltalake
+
+    def counted(*arguments: Any, **options: Any) -> None:
+        nonlocal commits
+        commits += 1
+        if commits == number and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(*arguments, **options)
+        if commits == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    target.write_deltalake = counted
+    with open_blocking(url) as store, store.lens("three_table") as connection:
+        lake_sync.sync(connection, lake)
+
+
 def _run(number: int, url: str, now: datetime, thread: str | None, lake: str | None) -> None:
-    assert lake_sync
     asyncio.run(_write(number, url, now, thread, lake))
 
 

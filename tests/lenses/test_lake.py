@@ -40,6 +40,8 @@ async def test_lake_equals_record_in_every_lens(story_store: Store, story: Story
             f"SELECT max(step_index) AS s, count(*) AS n {live}",
             f"SELECT MAX(Step_Index) AS s, count(*) AS n FROM (SELECT * {live}) AS calls",
             f"SELECT model_name, sum(input_tokens) AS n {live} GROUP BY model_name",
+            f"SELECT model_name AS run_id, count(*) AS n {live} GROUP BY model_name ORDER BY run_id",
+            f"SELECT count(*) AS n, count(DISTINCT tool_name) AS t {live.replace('llm_calls', 'tool_calls')}",
             f"SELECT l.usage_metadata {live.replace('llm_calls', 'llm_calls l')} ORDER BY l.llm_call_id LIMIT 3",
         ):
             expected = (await story_store.sql(query, lens="langsmith")).rows

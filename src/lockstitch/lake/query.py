@@ -1,6 +1,5 @@
 """`LakeReader`: SQL over a lake with DuckDB, in process: over its tables or through a lens."""
 
-import re
 import threading
 from datetime import UTC, datetime
 from types import TracebackType
@@ -13,7 +12,8 @@ from lockstitch.errors import Refused
 from lockstitch.lake.tables import RUNS, STITCHES, TABLES, Table
 from lockstitch.lake.target import Lake
 from lockstitch.lenses import catalog
-from lockstitch.lenses.duckdb import script, without_columns
+from lockstitch.lenses.duckdb import script
+from lockstitch.lenses.views import View
 from lockstitch.model import ColumnKind, codec, columns
 from lockstitch.model.sql_script import statements
 
@@ -36,7 +36,9 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 
 _READING: Final = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 
-_WORD: Final = re.compile(r"\w+")
+_WHOLE_ROWS: Final = {"STAR", "NATURAL", "PIVOT", "SHOW_REF"}
+"""Kinds of nodes of a statement that read columns without their names."""
+
 _DERIVED: Final = {
     RUNS.name: ", coalesce(foreign_id, id) AS shown_id",
     STITCHES.name: ", CASE type WHEN 'llm_call' THEN coalesce(call_id, id) END AS llm_call_id",
@@ -60,11 +62,6 @@ class LakeReader:
         if lens is not None:
             catalog.check(lens)
         lake = Lake(target)
-        if lens is not None and lake.remote:
-            # DuckDB 2.0 fails for columns of Arrow that a lens leaves out.
-            raise Refused(
-                "A lens needs a lake in a folder. Copy the bucket to a folder, or query its tables without --lens."
-            )
         last = lake.last_sync()
         if last is None:
             raise Refused(
@@ -82,24 +79,20 @@ class LakeReader:
             "CREATE VIEW lockstitch.archives AS SELECT NULL::VARCHAR AS thread_id, 0 AS first_position, "
             "0 AS last_position, NULL::BLOB AS content WHERE false"
         )
-        self._bases: dict[str, tuple[str, dict[str, str]]] = {}
-        self._columns: set[str] = set()
+        self._views: list[View] = []
+        self._kinds: dict[str, dict[str, str]] = {}
+        self._current: dict[str, str] = {}
         if lens is None:
             self._connection.execute("SET search_path = 'lockstitch'")
         else:
             self._run(script("shared"))
             self._connection.execute(f"CREATE SCHEMA {lens}; SET search_path = '{lens}'")
             self._run(script(lens))
-            for statement in statements(script(lens)):
-                # The view without the prefix only selects the columns.
-                if base := re.search(r"^CREATE VIEW (lens_\w+) AS", statement, re.MULTILINE):
-                    rows = self._connection.execute(f"DESCRIBE {base[1]}").fetchall()
-                    kinds = {name: kind for name, kind, *_ in rows}
-                    self._bases[base[1]] = statement, kinds
-                    self._columns.update(kinds)
+            self._views += [view for text in statements(script(lens)) if (view := View.parse(text))]
+        self._columns = {name for view in self._views for name in view.columns}
         if not lake.remote:
             self._connection.execute(f"SET allowed_directories = [{_text(lake.target)}]")
-            self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
 
     def __enter__(self) -> Self:
@@ -130,7 +123,7 @@ class LakeReader:
             raise Refused(_explained(exc)) from exc
         if len(parsed) != 1 or parsed[0].type not in _READING:
             raise Refused("Only one SELECT is possible.")
-        self._leave_out_columns(sql)
+        self._reduce_views(sql)
         timer = threading.Timer(seconds, self._connection.interrupt)
         timer.daemon = True
         timer.start()
@@ -162,16 +155,29 @@ class LakeReader:
             result.setdefault(table, {})[column] = kind
         return result
 
-    def _leave_out_columns(self, sql: str) -> None:
-        """Create the base views of the lens for this statement: without expensive columns that it does not read."""
-        named = self._named(sql) if self._bases else None
-        for view, (statement, kinds) in self._bases.items():
-            needed = set(kinds) if named is None else set(named)
-            for other, (text, _) in self._bases.items():
-                needed.update(_WORD.findall(text) if other != view else ())
-            unused = {name: kind for name, kind in kinds.items() if name not in needed}
-            text = without_columns(statement, unused).replace("CREATE VIEW", "CREATE OR REPLACE VIEW", 1)
-            self._connection.execute(text)
+    def _reduce_views(self, sql: str) -> None:
+        """Create the views of the lens for this statement: without the columns and joins that it does not read."""
+        named = self._named(sql) if self._views else None
+        readers = [] if named is None else [named]
+        # A view reads only views that were created before it.
+        for view in reversed(self._views):
+            text = view.text
+            if named is not None:
+                names = set[str]().union(*(reader for reader in readers if view.name in reader))
+                if not names:
+                    continue
+                text, read = view.reduced(names, self._kinds_of(view))
+                readers.append(read | self._columns if view.has_star else read)
+            if self._current.get(view.name, view.text) != text:
+                self._connection.execute(text.replace("CREATE VIEW", "CREATE OR REPLACE VIEW", 1))
+                self._current[view.name] = text
+
+    def _kinds_of(self, view: View) -> dict[str, str]:
+        """Return the types of the columns of a view."""
+        if view.name not in self._kinds:
+            rows = self._connection.execute(f"DESCRIBE {view.name}").fetchall()
+            self._kinds[view.name] = {name: kind for name, kind, *_ in rows}
+        return self._kinds[view.name]
 
     def _named(self, sql: str) -> set[str] | None:
         """Return the names in a statement, in lower case. None if it may read columns that it does not name."""
@@ -188,9 +194,11 @@ class LakeReader:
                 nodes += cast("list[Any]", node)
             elif isinstance(node, dict):
                 fields = cast("dict[str, Any]", node)
-                if fields.get("error") or fields.get("class") == "STAR" or fields.get("ref_type") == "NATURAL":
+                kinds = {fields.get(key) for key in ("class", "ref_type", "type")}
+                if fields.get("error") or kinds & _WHOLE_ROWS:
                     return None
-                tables.update(str(fields.get(key, "")).lower() for key in ("table_name", "alias"))
+                if "class" not in fields:
+                    tables.update(str(fields.get(key, "")).lower() for key in ("table_name", "alias"))
                 if len(path := fields.get("column_names") or ()) == 1:
                     single.add(path[0].lower())
                 nodes += fields.values()

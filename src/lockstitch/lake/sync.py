@@ -14,6 +14,7 @@ Readers see the versions of the tables that the last complete sync recorded.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -30,8 +31,8 @@ from lockstitch.model import Json
 pa: Any = import_module("pyarrow")
 pc: Any = import_module("pyarrow.compute")
 
-BATCH: Final = 256 << 20
-"""Bytes of rows in one commit. They are in memory."""
+BATCH: Final = 128 << 20
+"""Bytes of rows in one commit. Two batches are in memory: one is written while the next one is read."""
 
 THREADS_AT_ONCE: Final = 1000
 """Threads whose rows one commit replaces."""
@@ -159,36 +160,52 @@ class _Sync:
         """Add the stitches above the watermark, and move it."""
         excluded = pa.array(sorted(rewritten), pa.string())
         # The rows of a former sync above the watermark are written again.
-        replacing = f"log_id > {mark}"
+        replacing: str | None = f"log_id > {mark}"
         self._report.log_id = mark
-        for rows in _batches(self._source.log(mark)):
+
+        def write(_: int, rows: Any) -> None:
+            nonlocal replacing
             last = pc.max(rows.column("log_id")).as_py()
             native = rows.filter(pc.invert(pc.is_in(rows.column("thread_id"), excluded))) if rewritten else rows
             # The rest of the batch may have gaps, which transactions that are still open will fill.
-            self._move(native, replacing, max(mark, min(last, self._source.complete)))
-            replacing = None
+            end = max(mark, min(last, self._source.complete))
+            if native.num_rows:
+                self._lake.append(STITCHES, self._placed(STITCHES, native), replacing=replacing, watermark=end)
+                replacing = None
+            self._report.log_id = end
+            self._report.stitches += native.num_rows
 
-    def _move(self, rows: Any, replacing: str | None, mark: int) -> None:
-        if rows.num_rows:
-            self._lake.append(STITCHES, self._placed(STITCHES, rows), replacing=replacing, watermark=mark)
-        self._report.log_id = mark
-        self._report.stitches += rows.num_rows
-        self._progress(self._report)
+        self._write_each(_batches(self._source.log(mark)), write)
 
     def _replace(self, table: Table, ids: Sequence[str]) -> None:
         """Write all rows of some threads again."""
         column = "id" if table is THREADS else "thread_id"
         fresh = self._lake.open(table.name) is None
-        for part in _parts(ids, 20 * THREADS_AT_ONCE if fresh else THREADS_AT_ONCE):
-            parts = list(self._source.of_threads(table, part))
-            if not parts:
-                continue
-            rows = self._placed(table, pa.concat_tables(parts))
+        parts = list(_parts(ids, 20 * THREADS_AT_ONCE if fresh else THREADS_AT_ONCE))
+
+        def write(number: int, rows: list[Any]) -> None:
+            if not rows:
+                return
+            placed = self._placed(table, pa.concat_tables(rows))
             # Without a complete sync, tables may have rows of one that was killed.
-            self._lake.append(table, rows, replacing=None if fresh else _is_in(column, part))
+            self._lake.append(table, placed, replacing=None if fresh else _is_in(column, parts[number]))
             if table is STITCHES:
-                self._report.stitches += rows.num_rows
-            self._progress(self._report)
+                self._report.stitches += placed.num_rows
+
+        self._write_each((list(self._source.of_threads(table, part)) for part in parts), write)
+
+    def _write_each(self, batches: Iterable[Any], write: Callable[[int, Any], None]) -> None:
+        """Write each batch, with its number, in another thread while this one reads the next batch."""
+        with ThreadPoolExecutor(1) as writer:
+            writing: Future[None] | None = None
+            for number, rows in enumerate(batches):
+                if writing is not None:
+                    writing.result()
+                    self._progress(self._report)
+                writing = writer.submit(write, number, rows)
+            if writing is not None:
+                writing.result()
+                self._progress(self._report)
 
     def _placed(self, table: Table, rows: Any) -> Any:
         """Return rows with their partitions, in an order that compresses well."""

@@ -6,7 +6,7 @@ that are faster with lists, are in `shared/duckdb.sql` and in `duckdb.sql` of a 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -18,7 +18,6 @@ _FUNCTION: Final = re.compile(
 _INDEX: Final = re.compile(r"^CREATE INDEX .*?;$", re.MULTILINE | re.DOTALL)
 _MACRO: Final = re.compile(r"^CREATE MACRO ([\w.]+)\(", re.MULTILINE)
 _ALIAS_NAME: Final = re.compile(r"(?<!['\w])([a-z])(?!['\w(])")
-_MARKS: Final = re.compile(r"'[^']*'|[(),]|\nFROM ")
 _PARAMETER: Final = re.compile(r"(\w+) \w+( DEFAULT (\w+))?$")
 _COMMENT: Final = re.compile(r"--[^\n]*")
 
@@ -46,6 +45,11 @@ _PATTERNS: Final[tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]] =
     (r"\bjsonb_build_array\(", "json_array("),
     (r"\bjsonb_object_agg\(", "json_group_object("),
     (r"\bto_jsonb\(", "to_json("),
+    # Sums over the runs of a turn, which only the turns of teams need.
+    (
+        r"\(SELECT sum\(([^()]*)\) FROM lockstitch\.runs m\s+WHERE m\.thread_id = r\.thread_id AND m\.turn = r\.turn\)",
+        r"(SELECT \1 FROM lockstitch.team_turns m WHERE m.thread_id = r.thread_id AND m.turn = r.turn)",
+    ),
 )
 _REWRITES: Final = [(re.compile(pattern, re.DOTALL), replacement) for pattern, replacement in _PATTERNS]
 
@@ -74,33 +78,6 @@ def script(name: str) -> str:
 
     text = _COMMENT.sub("", catalog.script(name, "postgres"))
     return "\n".join((own, translate(_FUNCTION.sub(macro, _INDEX.sub("", text)))))
-
-
-def without_columns(view: str, unused: Mapping[str, str]) -> str:
-    """Return the statement of a view with NULL in place of columns that a subquery computes and no query reads.
-
-    DuckDB computes such a column even if no query selects it. `unused` has the types of the columns to leave out.
-    """
-    before, found, rest = view.partition(" AS\nSELECT ")
-    if not found or "UNION ALL" in view:
-        return view
-    parts: list[str] = []
-    start = depth = 0
-    # The list of columns ends at the FROM of the view itself.
-    for place in _MARKS.finditer(rest):
-        depth += {"(": 1, ")": -1}.get(place[0], 0)
-        if depth == 0 and place[0] in (",", "\nFROM "):
-            parts.append(rest[start : place.start()])
-            start = place.end() if place[0] == "," else place.start()
-            if place[0] != ",":
-                break
-    else:
-        return view
-    for number, part in enumerate(parts):
-        name = part.split()[-1]
-        if "SELECT" in part and name in unused:
-            parts[number] = f" CAST(NULL AS {unused[name]}) AS {name}"
-    return f"{before}{found}{','.join(parts)}{rest[start:]}"
 
 
 def _parameters(text: str) -> str:

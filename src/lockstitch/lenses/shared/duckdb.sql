@@ -71,3 +71,11 @@ CREATE MACRO lockstitch.result_value(content) AS list_transform([content], lambd
 CREATE MACRO lockstitch.unpacked(content) AS TABLE SELECT * FROM lockstitch.stitches WHERE content IS NOT NULL AND false;
 CREATE MACRO lockstitch.archived(thread, place) AS TABLE
     SELECT * FROM lockstitch.stitches WHERE thread = place::VARCHAR AND false;
+
+-- The sums of turns with several runs. A sum in a correlated subquery would first collect the turns of all runs.
+CREATE VIEW lockstitch.team_turns AS
+SELECT thread_id, turn, sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens,
+       sum(total_cost) AS total_cost
+FROM lockstitch.runs
+WHERE (thread_id, turn) IN (SELECT thread_id, turn FROM lockstitch.runs WHERE parent_run_id IS NOT NULL)
+GROUP BY thread_id, turn;
