@@ -75,6 +75,11 @@ async def test_each_group_counts_its_own_runs(store: Store, seed: int) -> None:
         assert rows.keys() == groups.keys()
         for value, runs in groups.items():
             assert rows[value]._replace(group=()) == by_hand(result, runs), (name, value)
+    groups_of_overview = ("model", "agent", "status", "day")
+    separate = [await store.statistics.usage(group, all_projects=True) for group in groups_of_overview]
+    assert await store.statistics.breakdown(*groups_of_overview, all_projects=True) == separate
+    with pytest.raises(Refused, match="several tags"):
+        await store.statistics.breakdown("day", "tag")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -25,6 +25,36 @@ def names(threads: list[Thread]) -> list[str | None]:
     return [thread.key for thread in threads]
 
 
+async def test_threads_are_sorted_by_status_page_by_page(store: Store) -> None:
+    statuses = ("completed", "waiting", "running", "waiting", "cancelled", "failed", "pending", "completed")
+    now = store.clock.now()
+    for number, status in enumerate(statuses):
+        created = now - timedelta(minutes=number)
+        head = store.new_thread(key=f"{status} {number}").changed(status=status, created_at=created, updated_at=created)
+        await store._backend.put([head])
+    expected = [
+        "running 2",
+        "waiting 1",
+        "waiting 3",
+        "pending 6",
+        "failed 5",
+        "completed 0",
+        "completed 7",
+        "cancelled 4",
+    ]
+    for ascending in (False, True):
+        found: list[Thread] = []
+        while page := await store.threads(
+            sort="status", ascending=ascending, limit=3, after=found[-1] if found else None
+        ):
+            found += page
+        assert names(found) == (expected[::-1] if ascending else expected)
+        named = await store.threads(sort="status", ascending=ascending, limit=None, id=[head.id for head in found])
+        assert named == found
+    some = await store.threads(sort="status", status=["waiting", "completed"], limit=2, offset=1)
+    assert names(some) == ["waiting 3", "completed 0"]
+
+
 async def test_threads_are_sorted_and_filtered_by_the_figures_of_their_runs(store: Store) -> None:
     """All orders and filters work alone and together, page by page."""
     for number, key in enumerate(("small", "large", "failing", "empty")):

@@ -500,6 +500,9 @@ class RemoteStatistics:
         rows = [_usage_row(row, tuple(row[name] for name in by)) for row in table["rows"]]
         return UsageTable(by, rows, _usage_row(table["total"]), table["more"])
 
+    async def breakdown(self, *by: Group, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[UsageTable]:
+        return [await self.usage(group, all_projects=all_projects, **only) for group in by]
+
     async def tools(self, *, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[LatencyRow]:
         return [_latency_row(row) for row in (await self._read(all_projects, only, parts=("tools",)))["tools"]]
 

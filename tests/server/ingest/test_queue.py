@@ -128,8 +128,8 @@ async def test_waiting_bodies_are_written_together_and_in_order(store: Store, mo
     writes: list[object] = []
 
     async def noted(self: MirrorStore, rows: Any) -> None:
-        writes.append(rows)
         await written(self, rows)
+        writes.append(rows)
 
     monkeypatch.setattr(MirrorStore, "write_encoded", noted)
     bad = await poison(store)

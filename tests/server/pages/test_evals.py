@@ -131,7 +131,7 @@ async def test_evaluations_are_shown_with_trials_and_compared(
         await page.goto(f"{url}/evals/datasets")
         await page.get_by_role("link", name="orders").click()
         await page.get_by_text("Evaluate", exact=True).click()
-        await page.get_by_label("Agent").select_option("shop")
+        await expect(page.get_by_label("Agent")).to_have_value("shop")
         await page.get_by_label("Prompt").fill("Charge more.")
         await page.get_by_label("Replay the recorded runs").check()
         await look(page, "evaluate")
@@ -173,6 +173,7 @@ async def test_evaluations_are_shown_with_trials_and_compared(
         await page.get_by_role("link", name="Worse", exact=True).click()
         await expect(page.get_by_role("region", name="Cases").get_by_role("row")).to_have_count(2)
         await expect(page.get_by_role("row", name="sum")).to_contain_text("-1.000")
+        await expect(page.get_by_role("row", name="sum")).to_contain_text("2 + 2?")
         await page.goto(f"{url}/evals/compare?id={new_id()}")
         await expect(page.get_by_text("Select 2 to 8 evaluations.")).to_be_visible()
 

@@ -17,7 +17,8 @@ from lockstitch.model import Entry
 from lockstitch.server import Settings
 from lockstitch.server.pages.threads import reader
 from lockstitch.store import Store, open_store
-from tests.server.looking import look
+from lockstitch.store.queries.thread_list import STATUSES
+from tests.server.looking import PHONE, look
 from tests.server.pages.office import fill, office
 from tests.server.serving import caller, serving
 from tests.waits import waiting
@@ -116,6 +117,15 @@ async def test_threads_that_need_a_person_are_first(store: Store, page: Page):
         await expect(page).to_have_url(f"{url}/?q=Norrland")
         await page.keyboard.press("Escape")
         assert await page.evaluate("document.activeElement === document.body")
+        # The best matches are first until a column is chosen.
+        await expect(page.locator("th[aria-sort]")).to_have_count(0)
+        await page.get_by_role("link", name="Last stitch").click()
+        await expect(page.locator('th[aria-sort="descending"]')).to_have_text("Last stitch")
+        await page.goto(url)
+        await page.get_by_role("link", name="Status", exact=True).click()
+        await expect(page.locator('th[aria-sort="descending"]')).to_contain_text("Status")
+        shown = await page.locator("tr[data-row]").evaluate_all("(rows) => rows.map((row) => row.dataset.status)")
+        assert shown == sorted(shown, key=STATUSES.index)
         await page.goto(f"{url}/?status=failed")
         await expect(titles).to_have_text(["Nightly triage of 214 issues", "Vela Coatings"])
         await page.get_by_label("Kind", exact=True).select_option("task")
@@ -173,6 +183,10 @@ async def test_threads_that_need_a_person_are_first(store: Store, page: Page):
         await page.keyboard.press("j")
         await page.keyboard.press("x")
         await expect(page.locator("#bulk output")).to_have_text("1 selected")
+        await page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+        selected, navigation = "#bulk').getBoundingClientRect().bottom", ".nav').getBoundingClientRect().top"
+        assert await page.evaluate(f"document.querySelector('{selected} <= document.querySelector('{navigation}")
+        await page.set_viewport_size(size or {"width": 1280, "height": 900})
         await page.get_by_label("Select all shown threads").check()
         await look(page, "threads-selected")
         await page.get_by_label("Dataset").fill("failures")

@@ -122,6 +122,21 @@ def test_row_is_open_until_it_ends() -> None:
     assert rows["end"] == 20_000
 
 
+def test_time_of_a_child_that_has_not_started_is_collapsed() -> None:
+    ends: dict[str, float] = {}
+    for status in ("pending", "running"):
+        waterfall = drawn(
+            outline(1, "llm_call", 4, name="m", step_number=1, calls=1, duration_ms=3_000),
+            outline(2, "tool_call", 5, name="spawn", call_id="a", reply_to=1, call_index=0, status="ok"),
+            children=lambda at, status=status: [Node("thread", "task", at.id, at.id, NOW, status=status)],
+            status="waiting",
+            completed_at=None,
+        )
+        ends[status] = waterfall.scale.length
+    assert ends["running"] == 20_000
+    assert ends["pending"] < 10_000
+
+
 def test_too_large_numbers_become_the_maximum() -> None:
     waterfall = drawn(outline(1, "llm_call", 1, name="m", duration_ms=2**40))
     assert read(waterfall.packed())["length"][1] == 2**31 - 1

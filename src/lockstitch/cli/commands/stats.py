@@ -106,7 +106,7 @@ class _Page:
         self._first = True
 
     def overview(self, limit: int) -> None:
-        models = self._usage("model")
+        models, statuses, days = self._figures.breakdown("model", "status", "day", all_projects=self._all, **self._only)
         self._json["total"] = models.total.as_json()
         if not self._out.as_json:
             self._out.line(_totals(models.total))
@@ -115,8 +115,7 @@ class _Page:
             return
         self._table("by_model", models, limit)
         self.tools(limit)
-        self._table("by_status", self._usage("status"), limit)
-        days = self._usage("day")
+        self._table("by_status", statuses, limit)
         self._json["by_day"] = _rows(days)
         if not self._out.as_json:
             _chart(self._out, days)

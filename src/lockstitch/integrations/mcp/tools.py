@@ -248,12 +248,12 @@ async def stats(
         table = await figures.usage(by, **only)
         shown, after = numbered(table.rows, usage_row, cursor, limit)
         return {"total": usage_row(table.total), "rows": shown, "next": after}
-    models = await figures.usage("model", **only)
+    models, agents, statuses = await figures.breakdown("model", "agent", "status", **only)
     overview = {
         "total": usage_row(models.total),
         "by_model": [usage_row(row) for row in models.rows[:NAMED]],
-        "by_agent": [usage_row(row) for row in (await figures.usage("agent", **only)).rows[:NAMED]],
-        "by_status": [usage_row(row) for row in (await figures.usage("status", **only)).rows],
+        "by_agent": [usage_row(row) for row in agents.rows[:NAMED]],
+        "by_status": [usage_row(row) for row in statuses.rows],
         "slowest_tools": [latency_row(row) for row in (await figures.tools(**only))[:NAMED]],
         "slowest_models": [latency_row(row) for row in (await figures.models(**only))[:NAMED]],
     }

@@ -1,6 +1,5 @@
 """Search, errors, statistics and SQL."""
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from fastapi import Query
@@ -70,12 +69,11 @@ async def tokens(
 
 
 async def _overview(figures: Statistics, only: RunFilter) -> Json:
-    models = await figures.usage("model", **only)
-    groups: Sequence[Group] = ("agent", "status", "day")
+    groups: tuple[Group, ...] = ("model", "agent", "status", "day")
+    tables = await figures.breakdown(*groups, **only)
     return {
-        "total": models.total.as_json(),
-        "by_model": models.as_json()["rows"],
-        **{f"by_{group}": (await figures.usage(group, **only)).as_json()["rows"] for group in groups},
+        "total": tables[0].total.as_json(),
+        **{f"by_{group}": table.as_json()["rows"] for group, table in zip(groups, tables, strict=True)},
         "tools": [tool.as_json() for tool in await figures.tools(**only)],
         "latency": [model.as_json() for model in await figures.models(**only)],
     }

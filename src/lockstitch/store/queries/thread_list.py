@@ -11,6 +11,8 @@ from lockstitch.model.figures import label_text
 
 SORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "time": ("recent_at",),
+    # The order within a status.
+    "status": ("recent_at",),
     "latency": ("latency_ms",),
     "tokens": ("total_tokens",),
     "cost": ("total_cost",),
@@ -18,6 +20,9 @@ SORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("model", "recent_at"),
 }
 """The fields of each order. An index with the project and the id makes a page cost the same at any depth."""
+
+STATUSES: Final = ("running", "waiting", "pending", "failed", "completed", "cancelled")
+"""The order by status. A page is read status by status, so no index has this order."""
 
 
 def order_of(sort: str, ascending: bool) -> tuple[str, ...]:
@@ -30,7 +35,8 @@ def order_of(sort: str, ascending: bool) -> tuple[str, ...]:
 
 def place_of(thread: Thread, sort: str) -> tuple[Any, ...]:
     """Return the place of a thread in an order."""
-    return tuple(getattr(thread, field) for field in (*SORTS[sort], "id"))
+    place = tuple(getattr(thread, field) for field in (*SORTS[sort], "id"))
+    return (-STATUSES.index(thread.status), *place) if sort == "status" else place
 
 
 def conditions_of(
@@ -63,7 +69,7 @@ def conditions_of(
             where.append(Where("last_error", "contains", error))
     where += [Labeled("", name) for name in ([tag] if isinstance(tag, str) else tag or ())]
     where += [Labeled(name, _text(name, value)) for name, value in (metadata or {}).items()]
-    if sort != "time":
+    if sort not in ("time", "status"):
         # Threads without the figure are not part of the order.
         where.append(Where(SORTS[sort][0], "is not null"))
     return where

@@ -115,6 +115,23 @@ class Statistics:
         more = most is not None and len(rows) > most
         return UsageTable(stats_filter.by, rows[:most] if more else rows, total, more)
 
+    async def breakdown(self, *by: Group, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[UsageTable]:
+        """Return the tables of `usage` by each of these groups alone. The runs are read once for all of them.
+
+        Args:
+            *by: The groups, without `tag`.
+            all_projects: Include all projects.
+            **only: Filters of runs, see `RunFilter`.
+
+        Raises:
+            Refused: If a group or a filter is not valid.
+        """
+        if "tag" in by:
+            raise Refused("A run can have several tags. Use `usage` to group by tag.")
+        stats_filter = self._filter(all_projects, only, by)
+        rows, total = await self._grouped(stats_filter, await self._removed(stats_filter))
+        return [_by_group(rows, total, place, group) for place, group in enumerate(stats_filter.by)]
+
     async def largest(
         self, per: Span, by: Group, limit: int, *, all_projects: bool = False, **only: Unpack[RunFilter]
     ) -> LargestUsage:
@@ -269,6 +286,15 @@ def _usage_row(metric: DailyMetric, by: Sequence[Group]) -> UsageRow:
         cost=metric.total_cost or None,
         unpriced=metric.unpriced,
     )
+
+
+def _by_group(rows: Sequence[UsageRow], total: UsageRow, place: int, group: Group) -> UsageTable:
+    """Return the table of one of several groups: the one at this place."""
+    same: defaultdict[str | None, list[UsageRow]] = defaultdict(list)
+    for row in rows:
+        same[row.group[place]].append(row)
+    sums = [row for name, several in same.items() if any((row := sum_usage(several, (name,)))[1:])]
+    return UsageTable((group,), sorted(sums, key=lambda row: _order((group,), row)), total)
 
 
 def _of_each_tag(row: UsageRow, place: int) -> list[UsageRow]:

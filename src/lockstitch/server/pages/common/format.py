@@ -60,7 +60,7 @@ def dollars(amount: float | None) -> str:
 
 def moment(value: datetime | None) -> str:
     """Return a date and time in UTC, for titles."""
-    return "" if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return "" if value is None else f"{value.astimezone(UTC).replace(tzinfo=None).isoformat(' ', 'seconds')} UTC"
 
 
 def clock(value: datetime | None) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from markdown_it import MarkdownIt
@@ -96,9 +96,17 @@ def markdown_blocks(text: str) -> list[MarkdownBlock]:
     return root.blocks
 
 
+_MARKS: Final = re.compile(r"[\\`*_\[\]<>!&#~|]|^\s*(?:[-+=]|\d+[.)])", re.MULTILINE)
+"""Matches every text in which Markdown changes more than white space."""
+
+
+@lru_cache(maxsize=1000)
 def plain_text(text: str) -> str:
-    """Return a Markdown text without its marks."""
-    return " ".join(_texts(markdown_blocks(text)))
+    """Return a Markdown text without its marks. The white space can differ.
+
+    A list of threads shows the same answers again and again, and most of them have no marks.
+    """
+    return " ".join(_texts(markdown_blocks(text))) if _MARKS.search(text) else text
 
 
 def _texts(blocks: Iterable[MarkdownBlock]) -> Iterator[str]:

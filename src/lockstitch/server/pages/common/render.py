@@ -118,6 +118,8 @@ def _templates(extensions: tuple[tuple[str, str], ...]) -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        # The files of an installed package do not change.
+        auto_reload=False,
     )
     filters: dict[str, Callable[..., Any]] = {
         "cost": cost,
@@ -140,6 +142,7 @@ def _templates(extensions: tuple[tuple[str, str], ...]) -> Environment:
         "json_pieces": content.json_tokens,
         "arguments": content.arguments,
         "one_line": content.one_line,
+        "answer_line": content.answer_line,
         "cut": content.cut,
         "tojson_text": content.json_text,
         "message_line": content.message_line,

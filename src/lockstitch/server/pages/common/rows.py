@@ -229,7 +229,6 @@ class ThreadListRow:
     wait: WaitCell | None
     act: str
     """The label of the button that ends the wait or retries; empty if there is none."""
-    steps: int
     cost: float | None
     with_children: bool
     children: int
@@ -243,7 +242,7 @@ class ThreadListRow:
     run: Run | None = None
     """The last run."""
     tags: Sequence[str] = ()
-    """The tags of the runs, each once."""
+    """The tags of the runs, each once, if the list shows them."""
     cells: Mapping[str, str] = field(default_factory=dict[str, str])
     """Texts of further columns, by the name of the column."""
 
@@ -284,16 +283,18 @@ async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = N
     if not threads:
         return []
     now = store.clock.now()
-    runs = await _runs(store, threads)
+    runs = await store.last_runs(threads)
     family = await _family(store, threads)
     teller = await StatusLine.of(store, threads)
     thread_list_rows: list[ThreadListRow] = []
     for number, thread in enumerate(threads):
-        own = runs[thread.id]
+        run = runs.get(thread.id)
         below = family[thread.id]
         last = number == len(threads) - 1
-        costs = [run.total_cost for run in own if run.total_cost is not None]
-        costs += [cost for thread in below if (cost := _cost(thread)) is not None]
+        # The head has the cost of the runs that have ended.
+        costs = [thread.total_cost, run.total_cost if run is not None and run.open else None]
+        costs += [thread.total_cost for thread in below]
+        known = [cost for cost in costs if cost is not None]
         children = sum(other_thread.parent_id == thread.id for other_thread in below)
         guides: tuple[str, ...] = ()
         if lines is not None:
@@ -302,30 +303,20 @@ async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = N
             ThreadListRow(
                 thread=thread,
                 title=title_of(thread),
-                line=await teller.line(thread, own[-1] if own else None),
+                line=await teller.line(thread, run),
                 wait=_wait(thread, children, now),
-                act=_act(thread, own[-1] if own else None),
-                steps=sum(run.steps for run in own),
-                cost=math.fsum(costs) if costs else None,
+                act=_act(thread, run),
+                cost=math.fsum(known) if known else None,
                 with_children=bool(below),
                 children=children,
                 level=1 if lines is None else len(lines) + 2,
                 guides=guides,
                 last=last and lines is not None,
-                failed=idle_after_failure(thread, own[-1] if own else None),
-                run=own[-1] if own else None,
-                tags=list(dict.fromkeys(tag for run in own for tag in run.tags)),
+                failed=idle_after_failure(thread, run),
+                run=run,
             )
         )
     return thread_list_rows
-
-
-async def _runs(store: Store, threads: Sequence[Thread]) -> dict[UUID, list[Run]]:
-    runs: defaultdict[UUID, list[Run]] = defaultdict(list)
-    ids = [thread.id for thread in threads]
-    for run in await store.find_runs(ids, order=("thread_id", "sequence")):
-        runs[run.thread_id].append(run)
-    return runs
 
 
 async def _family(store: Store, threads: Sequence[Thread]) -> dict[UUID, list[Thread]]:
@@ -345,12 +336,6 @@ async def _family(store: Store, threads: Sequence[Thread]) -> dict[UUID, list[Th
         left -= len(matches)
         level = [child.id for child in matches]
     return family
-
-
-def _cost(thread: Thread) -> float | None:
-    """Return the cost of the ended runs of a thread from its state, or None."""
-    total_cost = thread.state.get("total_cost")
-    return float(total_cost) if isinstance(total_cost, int | float) else None
 
 
 def _wait(thread: Thread, children: int, now: datetime) -> WaitCell | None:

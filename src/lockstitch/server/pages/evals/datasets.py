@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse, Response
 from lockstitch.agents.evals.graders import NAMES
 from lockstitch.agents.evals.stored_datasets import Datasets, is_plain
 from lockstitch.agents.evals.stored_evals import Evals
-from lockstitch.errors import LockstitchError, Refused
+from lockstitch.errors import LockstitchError, NotFound, Refused
 from lockstitch.model import Json, Run, codec, parse_time
 from lockstitch.server.auth import Caller, FormWriter, Reader
 from lockstitch.server.middleware import add_log_fields
@@ -73,6 +73,7 @@ async def dataset(
         return render_page(request, caller, "datasets/cases.html", **shown)
     shown |= {
         "agents": forms.agents_of(caller) if caller.state.settings.work else [],
+        "agent": await _recorded_agent(caller, page["cases"]),
         "graders": NAMES,
         "recorded": all(case["source_run_id"] for case in page["cases"]),
         "versions": await stored.versions(str(ref), limit=_BESIDE),
@@ -188,6 +189,16 @@ async def add_case(caller: Caller, run: Run, dataset: str) -> tuple[str, str]:
     name = added["dataset"]
     text = f"Added to {name}, version {added['version']}" if added["added"] else f"The run is a case of {name} already"
     return added["dataset_id"], text
+
+
+async def _recorded_agent(caller: Caller, cases: list[Json]) -> str | None:
+    """Return the agent of the run from which the first of the cases with a run was made."""
+    run_id = next((case["source_run_id"] for case in cases if case["source_run_id"]), None)
+    try:
+        return (await caller.store.run(run_id)).agent if run_id else None
+    except NotFound:
+        # The run was deleted.
+        return None
 
 
 def _fields(case: Json | None) -> dict[str, str]:

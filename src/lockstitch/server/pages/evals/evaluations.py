@@ -1,5 +1,6 @@
 """The pages of evaluations: the list, one evaluation with its cases, and the comparison of several."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -9,13 +10,16 @@ from starlette.responses import HTMLResponse, Response
 
 from lockstitch.agents.evals.comparison import Shown
 from lockstitch.agents.evals.requests import EvalRequest
+from lockstitch.agents.evals.results import CaseSummary
 from lockstitch.agents.evals.stored_evals import MAX_COMPARED, Evals
 from lockstitch.model import parse_time
 from lockstitch.server.api.evals.evaluations import start_eval
 from lockstitch.server.auth import FormWriter, Reader
 from lockstitch.server.pages.common import forms
 from lockstitch.server.pages.common.render import is_htmx_request, redirect_to, render_page
+from lockstitch.server.pages.common.run_ends import ends_of
 from lockstitch.server.pages.navbar import page_router
+from lockstitch.store import Store, Where
 from lockstitch.store.datasets import get_dataset
 
 PAGE: Final = 50
@@ -90,8 +94,10 @@ async def comparison(
     records = sorted(await stored.compared([*ids]), key=lambda record: (record.created_at, record.id))
     page = await stored.comparison(records, show, limit=CASES, after=after or None)
     query = urlencode([("id", str(record.id)) for record in records])
+    summaries = [summary for case in page.cases for summary in case.summaries if summary is not None]
     shown: dict[str, Any] = {
         "evals": [await stored.shown(record) for record in records],
+        "ends": await _ends(caller.store, summaries),
         "differences": [None, *page.comparison.differences],
         "cases": page.cases,
         "number": page.total,
@@ -114,6 +120,7 @@ async def evaluation(
     href = f"/evals/{ref}"
     shown: dict[str, Any] = {
         "cases": summaries,
+        "ends": await _ends(caller.store, summaries),
         "failed": failed,
         "href": href,
         "next": urlencode({"after": last, **({"failed": "true"} if failed else {})}) if last is not None else "",
@@ -126,3 +133,15 @@ async def evaluation(
     return render_page(
         request, caller, "evals/evaluation.html", eval=about, earlier=earlier, parse_time=parse_time, **shown
     )
+
+
+async def _ends(store: Store, summaries: Sequence[CaseSummary]) -> dict[UUID, dict[str, str]]:
+    """Return the input and the answer of the first trial of each case, by the id of its run."""
+    first = [summary.outcomes[0] for summary in summaries]
+    runs = {
+        trial.thread_id: trial.run_id for trial in first if trial.thread_id is not None and trial.run_id is not None
+    }
+    if not runs:
+        return {}
+    found = await store.find_runs(list(runs), Where("id", "in", list(runs.values())), order=())
+    return {runs[thread_id]: texts for thread_id, texts in (await ends_of(store, found)).items()}

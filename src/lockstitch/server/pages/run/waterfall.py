@@ -82,10 +82,14 @@ class Waterfall:
         return time_scale(self.end, calls)
 
     def _is_work(self, row: int) -> bool:
-        """True if the run worked while the row was in progress. A tool call that waits for a child does not work."""
+        """True if the run worked while the row was in progress.
+
+        A tool call that waits for a child does not work, and neither does a child that waits or has not started.
+        """
         looks = self.columns["look"]
         if looks[row] in _FRAMES:
-            return not self._has_rows_below(row)
+            rests = self.statuses[self.columns["status"][row]] in ("pending", "waiting")
+            return not (self._has_rows_below(row) or rests)
         return looks[row] in _CALLS and not (self._has_rows_below(row) and looks[row + 1] == _CHILD)
 
     def _has_rows_below(self, row: int) -> bool:

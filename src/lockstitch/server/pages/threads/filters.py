@@ -36,7 +36,7 @@ _CHOICES: Final[Mapping[str, Any]] = {
     "status": dict(TABS),
     "kind": KINDS,
     "since": SPANS,
-    "sort": [name for name in SORTS if name != "time"],
+    "sort": list(SORTS),
     "ascending": ("true",),
 }
 ANY_ERROR: Final = "true"
@@ -63,7 +63,7 @@ class Filters:
     error: str = ""
     version: str = ""
     sort: str = ""
-    """The order. Empty: by last activity."""
+    """The order. Empty: by last activity, of a search the best matches first."""
     ascending: str = ""
     columns: str = ""
     """Names of the columns, separated by commas. Empty: the default columns."""
@@ -83,6 +83,8 @@ class Filters:
         for name, valid in (("min_cost", _cost), ("version", _version), ("metadata", _metadata)):
             if valid(values[name]) is None:
                 values[name] = ""
+        if values["sort"] == "time" and not values["q"]:
+            values["sort"] = ""
         chosen = ",".join(columns).split(",")
         names = tuple(name for name in COLUMNS if name in chosen)
         values["columns"] = "" if names == DEFAULT else ",".join(names)
@@ -116,6 +118,11 @@ class Filters:
         return self.sort or "time"  # type: ignore[return-value]
 
     @property
+    def best_first(self) -> bool:
+        """True if the best matches of a search are first."""
+        return bool(self.q) and not self.sort and not self.ascending
+
+    @property
     def shown(self) -> list[Column]:
         """The columns to show."""
         return [COLUMNS[name] for name in self.columns.split(",") if name] or [COLUMNS[name] for name in DEFAULT]
@@ -133,8 +140,8 @@ class Filters:
 
     def sorted_by(self, order: str) -> str:
         """Return the query string of this order. The current order is reversed."""
-        ascending = "true" if order == self.order and not self.ascending else ""
-        return self.address(sort="" if order == "time" else order, ascending=ascending)
+        ascending = "true" if order == self.order and not self.ascending and not self.best_first else ""
+        return self.address(sort="" if order == "time" and not self.q else order, ascending=ascending)
 
     def conditions(self, now: datetime) -> dict[str, Any]:
         """Return the filters for `Store.threads`, without the status `person`."""

@@ -114,7 +114,7 @@ async def _searched(store: Store, filters: Filters, conditions: dict[str, Any]) 
         return [], {}
     order: dict[str, Any] = {"sort": filters.order, "ascending": bool(filters.ascending)}
     threads = await store.threads(limit=None, id=ids, **order, **conditions)
-    if not filters.sort and not filters.ascending:
+    if filters.best_first:
         threads.sort(key=lambda thread: ids.index(thread.id))
     positions: dict[UUID, int] = {}
     for hit in hits:

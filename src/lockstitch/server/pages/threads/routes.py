@@ -46,12 +46,13 @@ async def threads(request: Request, caller: Reader, after: str = "") -> Response
             if view.is_default:
                 return RedirectResponse(f"{base_path(request)}/{Filters.of_view(view).address()}", 303)
     result = await listed(store, filters, after=after)
+    every = await _rows(store, [*result.needing, *result.others], filters)
     shown: dict[str, Any] = {
         "filters": filters,
         "columns": filters.shown,
-        "needing": await _rows(store, result.needing, filters),
+        "needing": every[: len(result.needing)],
         "needing_count": result.needing_count,
-        "others": await _rows(store, result.others, filters),
+        "others": every[len(result.needing) :],
         "more": result.has_more,
         "after": after,
         "unindexed": result.unindexed,
@@ -108,7 +109,7 @@ async def row(request: Request, caller: Reader, ref: UUID, lines: Lines | None =
     [shown] = await _rows(caller.store, [await caller.store.thread(ref)], filters, lines=lines)
     if shown.guides and not last:
         shown = forms.changed(shown, guides=(*shown.guides[:-1], "tee"), last=False)
-    return render_page(request, caller, "threads/row.html", row=shown, filters=filters, columns=filters.shown)
+    return render_page(request, caller, "threads/one_row.html", row=shown, filters=filters, columns=filters.shown)
 
 
 @router.get("/threads/{ref}/children")
