@@ -7,6 +7,7 @@ machine. The figure of a server is the median of its turns.
 import asyncio
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -14,7 +15,18 @@ from tempfile import TemporaryDirectory
 from benchmarks.foreign.otel import SPANS
 from benchmarks.peers.trace_servers import SERVERS, TraceServer, stored_spans
 from benchmarks.places import Places
-from benchmarks.receiving import BODY, PATIENCE, Bodies, Received, free_port, receive, received, running, write_bodies
+from benchmarks.receiving import (
+    BODY,
+    PATIENCE,
+    Bodies,
+    Received,
+    file_bytes,
+    free_port,
+    receive,
+    received,
+    running,
+    write_bodies,
+)
 from benchmarks.report import Measured, Row, at_least
 from benchmarks.scale import Scale
 
@@ -58,6 +70,8 @@ def _measure(traces: int, rounds: int) -> Measured:
         )
         for name, each in turns.items()
     ]
+    for figure, unit, read in _FURTHER:
+        rows += [Row(f"{figure} of {name}", "sqlite", _median(each, read), unit) for name, each in turns.items()]
     missing = [name for name in SERVERS if name not in peers]
     notes = [_note(name, each) for name, each in turns.items()]
     if missing:
@@ -72,7 +86,15 @@ def _turn(peer: TraceServer, folder: Path, bodies: Bodies) -> Received:
     command = peer.command(peer.environment.home / "bin", database, port)
     with running(command, port, peer.health, environment, PATIENCE) as (process, start):
         endpoint = f"http://127.0.0.1:{port}/v1/traces"
-        return received(process.pid, start, endpoint, bodies, lambda: stored_spans(database), *peer.headers)
+        count, disk = partial(stored_spans, database), partial(file_bytes, database)
+        return received(process.pid, start, endpoint, bodies, count, disk, *peer.headers)
+
+
+_FURTHER: tuple[tuple[str, str, Callable[[Received], float]], ...] = (
+    ("processor time a span", "µs", lambda figures: figures.processor_us),
+    ("disk a span", "bytes", lambda figures: figures.disk_bytes),
+    ("memory", "MB", lambda figures: figures.megabytes),
+)
 
 
 def _recorded(figures: Received) -> float:
@@ -87,8 +109,10 @@ def _note(name: str, turns: list[Received]) -> str:
     acknowledged = _median(turns, lambda figures: figures.acknowledged)
     processor = _median(turns, lambda figures: figures.processor_us)
     p95, megabytes = _median(turns, lambda figures: figures.p95_ms), _median(turns, lambda figures: figures.megabytes)
+    disk, of_sent = _median(turns, lambda figures: figures.disk_bytes), _median(turns, lambda turn: turn.disk_of_sent)
     rates = ", ".join(f"{figures.recorded:,.0f}" for figures in turns)
     return (
         f"{name}: {rates} spans/s in its tables, {processor:,.0f} µs of processor time a span; acknowledged "
-        f"{acknowledged:,.0f} spans/s, 95 of 100 requests within {p95:,.0f} ms; {megabytes:,.0f} MB"
+        f"{acknowledged:,.0f} spans/s, 95 of 100 requests within {p95:,.0f} ms; {megabytes:,.0f} MB of "
+        f"memory; {disk:,.0f} bytes on disk a span, {of_sent:.1f} of the sent bytes"
     )

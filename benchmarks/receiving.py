@@ -46,6 +46,11 @@ class Bodies(NamedTuple):
     concurrency: int
     """Number of concurrent requests."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of all other requests."""
+        return sum(path.stat().st_size for path in self.folder.iterdir())
+
 
 class Received(NamedTuple):
     """Results of one server."""
@@ -59,6 +64,10 @@ class Received(NamedTuple):
     megabytes: float
     processor_us: float
     """Processor time of the server per span."""
+    disk_bytes: float
+    """Growth of the database per span."""
+    disk_of_sent: float
+    """The same in relation to the bytes that were sent."""
 
 
 async def measure(places: Places, backend: str, scale: Scale) -> Measured:
@@ -96,19 +105,26 @@ def receive(url: str, bodies: Bodies) -> Received:
     arguments = ("-m", "lockstitch", "--store", url, "serve", "--port", str(port))
     with running([sys.executable, *arguments], port, "/info") as (process, start):
         endpoint = f"http://127.0.0.1:{port}/v1/traces"
-        return received(process.pid, start, endpoint, bodies, lambda: stitches(url))
+        return received(process.pid, start, endpoint, bodies, lambda: stitches(url), lambda: disk_bytes(url))
 
 
 def received(
-    pid: int, start: float, endpoint: str, bodies: Bodies, count: Callable[[], int], *headers: str
+    pid: int,
+    start: float,
+    endpoint: str,
+    bodies: Bodies,
+    count: Callable[[], int],
+    disk: Callable[[], int],
+    *headers: str,
 ) -> Received:
     """Send all requests and wait until the spans are in the record. The first request is a warm-up."""
     send(endpoint, bodies.first, 1, *headers)
     _wait_for(count, otel.SPANS)
-    started, processor = time.perf_counter(), processor_seconds(pid)
+    started, processor, before = time.perf_counter(), processor_seconds(pid), disk()
     sent_figures = send(endpoint, bodies.folder, bodies.concurrency, *headers)
     _wait_for(count, otel.SPANS + bodies.spans)
     recorded, processor = time.perf_counter() - started, processor_seconds(pid) - processor
+    grown = disk() - before
     return Received(
         start=start,
         acknowledged=bodies.spans / sent_figures["seconds"],
@@ -116,6 +132,8 @@ def received(
         p95_ms=sent_figures["p95_ms"],
         megabytes=peak_of(pid),
         processor_us=1e6 * processor / bodies.spans,
+        disk_bytes=grown / bodies.spans,
+        disk_of_sent=grown / bodies.size,
     )
 
 
@@ -145,6 +163,25 @@ def stitches(url: str) -> int:
         row = connection.execute("SELECT count(*) FROM lockstitch.stitches").fetchone()
         assert row is not None
         return row[0]
+
+
+def disk_bytes(url: str) -> int:
+    """Return the bytes that a database uses, with a separate connection."""
+    if url.startswith("sqlite"):
+        return file_bytes(sqlite_path(url))
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+        assert row is not None
+        return row[0]
+
+
+def file_bytes(database: Path | str) -> int:
+    """Return the bytes of the used pages of a SQLite file, with those that are still in its write-ahead log."""
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as connection:
+        size, used, free = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
+        )
+    return size * (used - free)
 
 
 def free_port() -> int:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from lockstitch.integrations.otel.conventions import facts_of
 from lockstitch.integrations.otel.conventions.convention import Facts
@@ -180,7 +180,7 @@ class OpenTelemetry:
         if not is_tool and not is_embedding and kind not in _MODEL_CALLS:
             if not inputs and not outputs:
                 return _NOTHING
-            return _plain(input_messages(inputs), answer_of(outputs), role="span")
+            return _plain(input_messages(inputs), answer_of(outputs))
         extra = as_json(span.get("extra"))
         scope = as_text(as_json(extra.get("scope")).get("name")) or ""
         facts = facts_of(as_json(extra.get("attributes")), scope, span)
@@ -208,7 +208,6 @@ def _model_call(span: SpanData, facts: Facts, otel_messages: list[OtelMessage], 
     has_content = any(otel_message.blocks for otel_message in answer.messages) or any(
         otel_message.blocks or otel_message.results for otel_message in otel_messages
     )
-    plain = _plain(otel_messages, answer, role="llm")
     present = {
         "model": model,
         "provider": provider,
@@ -227,9 +226,9 @@ def _model_call(span: SpanData, facts: Facts, otel_messages: list[OtelMessage], 
         generations=generations,
         tokens=tokens,
         cost=facts.cost if facts.cost is not None and facts.cost >= 0 else None,
-        results=plain.results,
-        find_input=plain.find_input,
-        find_answer=plain.find_answer,
+        results=_results(otel_messages, answer),
+        find_input=partial(_last_words, otel_messages or answer.dialogue, "user"),
+        find_answer=partial(_last_words, answer.messages, "assistant"),
         missing=[name for name, value in present.items() if value is None],
     )
 
@@ -240,7 +239,7 @@ def _embedding(facts: Facts, otel_messages: list[OtelMessage], answer: OtelAnswe
     if tokens is None and facts.total_tokens is not None:
         tokens = TokenCounts(facts.total_tokens)
     return replace(
-        _plain(otel_messages, answer, role="span"),
+        _plain(otel_messages, answer),
         model=facts.model or answer.model or facts.requested_model,
         provider=facts.provider,
         tokens=tokens,
@@ -357,18 +356,22 @@ def _plain_result(content: Any, attributes: Json) -> Any:
     return content
 
 
-def _plain(otel_messages: list[OtelMessage], answer: OtelAnswer, *, role: Literal["llm", "span"]) -> SpanFacts:
+def _results(otel_messages: list[OtelMessage], answer: OtelAnswer) -> list[Result]:
+    """Return the results that messages mention."""
     results: list[Result] = []
     known: set[str | None] = set()
     for otel_message in otel_messages:
-        known |= {block.get("id") for block in otel_message.blocks if block.get("type") == "tool_use"}
+        known.update(block.get("id") for block in otel_message.blocks if block.get("type") == "tool_use")
         results += [result._replace(requested=result.call_id in known) for result in otel_message.results]
     messages = {result.call_id for result in results if result.call_id}
-    results += [result for result in answer.results if result.call_id not in messages]
+    return results + [result for result in answer.results if result.call_id not in messages]
+
+
+def _plain(otel_messages: list[OtelMessage], answer: OtelAnswer) -> SpanFacts:
     return SpanFacts(
-        role=role,
+        role="span",
         has_content=bool(otel_messages or answer.messages),
-        results=results,
+        results=_results(otel_messages, answer),
         find_input=partial(_last_words, otel_messages or answer.dialogue, "user"),
         find_answer=partial(_last_words, answer.messages, "assistant"),
     )

@@ -5,7 +5,6 @@ Traceloop (the same, flattened), events, and LangChain's messages in three seria
 its form.
 """
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -71,16 +70,18 @@ _GENAI = frozenset({"role", "parts", "finish_reason"})
 
 def messages(value: Any) -> list[OtelMessage]:
     """Return all messages of a value: a message, a list of messages, or a list of such lists."""
-    return list(_messages(value, 0)) if isinstance(value, list | dict) else []
+    collected: list[OtelMessage] = []
+    _collect(value, 0, collected)
+    return collected
 
 
-def _messages(value: Any, depth: int) -> Iterator[OtelMessage]:
-    if isinstance(value, list):
-        if depth < 3:
-            for item in as_list(value):
-                yield from _messages(item, depth + 1)
-    elif isinstance(value, dict) and (otel_message := message(as_json(value))):
-        yield otel_message
+def _collect(value: Any, depth: int, collected: list[OtelMessage]) -> None:
+    if isinstance(value, dict):
+        if otel_message := message(cast("Json", value)):
+            collected.append(otel_message)
+    elif isinstance(value, list) and depth < 3:
+        for item in cast("list[Any]", value):
+            _collect(item, depth + 1, collected)
 
 
 def message(value: Json) -> OtelMessage | None:
@@ -184,8 +185,11 @@ def _blocks(parts: list[Any]) -> tuple[list[Json], list[Result]]:
         if isinstance(part, str):
             blocks.append({"type": "text", "text": part})
             continue
-        entry = _typed(as_json(part))
-        kind = as_text(entry.get("type")) or ""
+        entry = as_json(part)
+        kind = entry.get("type")
+        if not isinstance(kind, str) or "-" in kind:
+            entry = _typed(entry)
+            kind = as_text(entry.get("type")) or ""
         if kind in _TEXTS:
             if text := as_text(first(entry, "text", "content", "refusal")):
                 blocks.append({"type": "text", "text": text})

@@ -8,6 +8,7 @@ from typing import Any
 from lockstitch.integrations.otel.conventions import take_content
 from lockstitch.integrations.otel.conventions.convention import Content
 from lockstitch.integrations.otel.values import as_json, as_text
+from lockstitch.integrations.spans.containers import new_dict, new_list
 from lockstitch.integrations.spans.span import SpanData
 from lockstitch.integrations.spans.values import storable
 from lockstitch.model import Json, format_time
@@ -29,13 +30,13 @@ class Span:
     end: int = 0
     code: str = "unset"
     message: str = ""
-    attributes: Json = field(default_factory=dict[str, Any])
-    events: list[Json] = field(default_factory=list[Json])
-    links: list[Json] = field(default_factory=list[Json])
+    attributes: Json = field(default_factory=new_dict)
+    events: list[Json] = field(default_factory=new_list)
+    links: list[Json] = field(default_factory=new_list)
     trace_state: str = ""
-    dropped: Json = field(default_factory=dict[str, Any])
-    resource: Json = field(default_factory=dict[str, Any])
-    scope: Json = field(default_factory=dict[str, Any])
+    dropped: Json = field(default_factory=new_dict)
+    resource: Json = field(default_factory=new_dict)
+    scope: Json = field(default_factory=new_dict)
 
 
 def wrong_ids(trace_id: str, span_id: str) -> str | None:

@@ -33,7 +33,7 @@ def loads(text: str | bytes) -> Any:
 
 def parsed(text: Any) -> Any:
     """Return the object or list that a text contains as JSON. Any other value is returned unchanged."""
-    if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
+    if not isinstance(text, str) or not text.lstrip().startswith(("{", "[")):
         return text
     value = exact = _parsed_exactly(text)
     if exact is _INEXACT:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Self, cast
 from uuid import UUID
 
 from lockstitch.errors import Refused
+from lockstitch.integrations.spans.containers import new_dict, new_list, new_set
 from lockstitch.integrations.spans.span import Attachment, Item, SpanData, SpanFeedback, is_root, merge
 from lockstitch.model import codec
 
@@ -251,19 +252,19 @@ class StoredRow(NamedTuple):
 class BatchOutcome:
     """The result of a batch: the calls of its spans, and the spans that could not be stored."""
 
-    rows: list[StoredRow] = field(default_factory=list[StoredRow])
+    rows: list[StoredRow] = field(default_factory=new_list)
     """The model calls, tool calls and embeddings, and spans that may have been such before."""
-    traces: set[str] = field(default_factory=set[str])
-    spans: set[str] = field(default_factory=set[str])
-    missing: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    traces: set[str] = field(default_factory=new_set)
+    spans: set[str] = field(default_factory=new_set)
+    missing: dict[str, list[str]] = field(default_factory=new_dict)
     """Spans of the batch, with the expected fields that each lacks."""
-    refused: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    refused: list[tuple[str, str]] = field(default_factory=new_list)
     """Spans that could not be stored, with the reason."""
-    further: list[UUID] = field(default_factory=list[UUID])
+    further: list[UUID] = field(default_factory=new_list)
     """Further rows of spans without new data."""
-    dissolved: set[UUID] = field(default_factory=set[UUID])
+    dissolved: set[UUID] = field(default_factory=new_set)
     """Threads that this batch deleted. Their rows were written again to other threads."""
-    removed_spans: set[str] = field(default_factory=set[str])
+    removed_spans: set[str] = field(default_factory=new_set)
     """Traces that were merged into other traces."""
 
     def add(self, written: "BatchOutcome") -> None:
@@ -279,11 +280,11 @@ class BatchOutcome:
 class Batch:
     """The spans of one commit, before they are sorted into traces."""
 
-    spans: dict[str, SpanData] = field(default_factory=dict[str, SpanData])
+    spans: dict[str, SpanData] = field(default_factory=new_dict)
     """The new fields of each span, by the id of the span."""
-    again: set[str] = field(default_factory=set[str])
+    again: set[str] = field(default_factory=new_set)
     """Stored spans to compute again although no data of them arrived."""
-    absorbed: set[str] = field(default_factory=set[str])
+    absorbed: set[str] = field(default_factory=new_set)
     """Traces named after a span of another trace. They are merged into that trace."""
     seen: object = None
     """The fences that the last attempt read. An equal value means that no other writer changed the traces."""
@@ -304,8 +305,8 @@ class TraceBatch:
     """The spans of one trace in a batch."""
 
     trace_id: str
-    spans: dict[str, SpanData] = field(default_factory=dict[str, SpanData])
-    recompute: set[str] = field(default_factory=set[str])
+    spans: dict[str, SpanData] = field(default_factory=new_dict)
+    recompute: set[str] = field(default_factory=new_set)
     """Stored spans to compute again, because other spans of the batch change their facts."""
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from lockstitch.integrations.spans.rows import MirrorIds, at_of, part, start_time, stored_span_data
+from lockstitch.integrations.spans.rows import MirrorIds, at_of, part, stored_span_data
 from lockstitch.integrations.spans.span import NewSpan, SpanData, SpanFacts, TraceSource
 from lockstitch.model import MirroredModelCall, Stitch, parse_time
 
@@ -35,22 +35,32 @@ class ModelCallDedup:
     """Finds duplicate spans of model calls in one batch."""
 
     def __init__(
-        self, project: str, trace_source: TraceSource, names: MirrorIds, homes: Mapping[str, UUID], now: datetime
+        self,
+        project: str,
+        trace_source: TraceSource,
+        names: MirrorIds,
+        arrived: Iterable[tuple[UUID, Sequence[NewSpan]]],
+        now: datetime,
     ) -> None:
+        """`arrived` are the new spans of each trace, with the thread of the trace."""
         self._project = project
         self._source = trace_source
         self._names = names
-        self._homes = homes
-        """The thread of each span."""
         self._now = now
+        self._arrived = list(arrived)
+        self._by_response: dict[str, list[tuple[UUID, NewSpan]]] = defaultdict(list)
+        """The spans of model calls with their threads, by the id of the response."""
+        for thread_id, spans in self._arrived:
+            for new_span in spans:
+                facts = new_span.facts
+                if facts.role == "llm" and (response_id := part(facts.response_id)):
+                    self._by_response[response_id].append((thread_id, new_span))
 
-    def response_ids(self, spans: Iterable[Sequence[NewSpan]]) -> list[str]:
-        """Return the ids of the responses that these spans describe."""
-        return sorted(self._by_response(spans))
+    def response_ids(self) -> list[str]:
+        """Return the ids of the responses that the new spans describe."""
+        return sorted(self._by_response)
 
-    def mark_duplicates(
-        self, spans: Iterable[Sequence[NewSpan]], stored: Iterable[tuple[str, Stitch]]
-    ) -> tuple[list[MirroredModelCall], list[Stitch]]:
+    def mark_duplicates(self, stored: Sequence[tuple[str, Stitch]]) -> tuple[list[MirroredModelCall], list[Stitch]]:
         """Mark the spans that duplicate another span of the same model call.
 
         `stored` are the stored rows of responses with these ids. Returns the new claims, and the stored rows with a
@@ -59,24 +69,24 @@ class ModelCallDedup:
         Duplicate spans overlap in time. The response id alone is not enough, because some servers give every response
         the same id.
         """
-        spans = list(spans)
-        stored = list(stored)
-        arriving = {self._names.span(new_span.data["id"]) for trace in spans if stored for new_span in trace}
+        arriving = {new_span.row_id for _, spans in self._arrived for new_span in spans} if stored else set[UUID]()
         stitches: dict[str, dict[UUID, Stitch]] = defaultdict(dict)
         for response_id, row in stored:
             stitches[response_id][row.id] = row
         claims: list[MirroredModelCall] = []
         revised: list[Stitch] = []
-        for response_id, new_spans in self._by_response(spans).items():
-            rows = stitches[response_id]
-            call_spans = [self._arrived(new_span) for new_span in new_spans]
+        for response_id, new_spans in self._by_response.items():
+            rows = stitches.get(response_id, {})
             claims += [
-                self._claim(response_id, call_span) for call_span in call_spans if call_span.stitch_id not in rows
+                self._claim(response_id, thread_id, new_span)
+                for thread_id, new_span in new_spans
+                if new_span.row_id not in rows
             ]
-            call_spans += [_stored(row) for row in rows.values() if row.id not in arriving]
-            if len(call_spans) == 1 and call_spans[0].arrived is not None:
+            if len(new_spans) == 1 and not rows:
                 # Nothing to compare with.
                 continue
+            call_spans = [_arrived(new_span) for _, new_span in new_spans]
+            call_spans += [_stored(row) for row in rows.values() if row.id not in arriving]
             for group in _overlapping(call_spans):
                 if any(model_call_span.arrived for model_call_span in group):
                     revised += self._choose(response_id, group)
@@ -111,29 +121,21 @@ class ModelCallDedup:
                 revised.append(call_span.row)
         return revised
 
-    def _arrived(self, new_span: NewSpan) -> ModelCallSpan:
-        start = start_time(new_span.data, self._now)
-        return ModelCallSpan(self._names.span(new_span.data["id"]), start, _end(new_span.data, start), arrived=new_span)
+    def _claim(self, response_id: str, thread_id: UUID, new_span: NewSpan) -> MirroredModelCall:
+        # The texts are storable. Validating a claim takes longer than all its other steps.
+        values = {
+            "project": self._project,
+            "provider": new_span.facts.provider or "",
+            "response_id": response_id,
+            "thread_id": thread_id,
+            "stitch_id": new_span.row_id,
+            "at": self._now,
+        }
+        return MirroredModelCall.unchecked(values)
 
-    def _claim(self, response_id: str, model_call_span: ModelCallSpan) -> MirroredModelCall:
-        assert model_call_span.arrived is not None
-        return MirroredModelCall(
-            project=self._project,
-            provider=model_call_span.arrived.facts.provider or "",
-            response_id=response_id,
-            thread_id=self._homes[model_call_span.arrived.data["id"]],
-            stitch_id=model_call_span.stitch_id,
-            at=self._now,
-        )
 
-    def _by_response(self, spans: Iterable[Sequence[NewSpan]]) -> dict[str, list[NewSpan]]:
-        new_spans: dict[str, list[NewSpan]] = defaultdict(list)
-        for trace in spans:
-            for new_span in trace:
-                facts = new_span.facts
-                if facts.role == "llm" and (response_id := part(facts.response_id)):
-                    new_spans[response_id].append(new_span)
-        return new_spans
+def _arrived(new_span: NewSpan) -> ModelCallSpan:
+    return ModelCallSpan(new_span.row_id, new_span.at, _end(new_span.data, new_span.at), arrived=new_span)
 
 
 def _stored(row: Stitch) -> ModelCallSpan:

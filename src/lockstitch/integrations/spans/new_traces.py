@@ -28,7 +28,7 @@ class NewTraces(NamedTuple):
     """The rows in the form of the backend. None if there are none."""
     outcome: BatchOutcome
     before: Absent
-    """Checked before the rows are written."""
+    """Checked before the rows are written: records that the store must not have, besides those of the rows."""
     after: Absent
     """Checked after the rows are written: records that another writer can add for the new spans at any time."""
 
@@ -99,8 +99,15 @@ def prepare(
         rows = encode(commit_of(mirrors.updates, now), mirrors.records)
         if rows is None:
             return None
-    mirrors.absent.stitches.difference_update(row.id for update in mirrors.updates for row in update.stitches)
-    return NewTraces(rows, outcome, before, mirrors.absent)
+    after = mirrors.absent
+    for update in mirrors.updates:
+        # Writing these rows fails if the store has one of them.
+        before.threads.discard(update.head.id)
+        before.runs.difference_update([run.id for run in update.new_runs])
+        stitches = [row.id for row in update.stitches]
+        before.stitches.difference_update(stitches)
+        after.stitches.difference_update(stitches)
+    return NewTraces(rows, outcome, before, after)
 
 
 def _finished(coroutine: Coroutine[Any, Any, T]) -> T:

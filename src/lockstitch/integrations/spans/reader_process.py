@@ -28,6 +28,7 @@ import orjson
 
 from lockstitch.errors import Conflict, LockstitchError, Refused, Unreadable
 from lockstitch.integrations.spans.batch import Batch, BatchOutcome, sort
+from lockstitch.integrations.spans.containers import new_dict, new_list
 from lockstitch.integrations.spans.new_traces import NewTraces, prepare
 from lockstitch.integrations.spans.rows import MirrorIds
 from lockstitch.integrations.spans.share import STRETCH, Share
@@ -79,9 +80,9 @@ class Part:
     bad: list[str]
     """Errors of parts that cannot be read."""
     ends_stretch: bool
-    children: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    children: dict[str, set[str]] = field(default_factory=new_dict)
     """All spans of complete traces, if the source lists them."""
-    logged: list[tuple[str, int, str]] = field(default_factory=list[tuple[str, int, str]])
+    logged: list[tuple[str, int, str]] = field(default_factory=new_list)
     """Log messages: logger, level and text."""
 
     def spans(self) -> list[SpanData]:

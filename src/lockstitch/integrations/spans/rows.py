@@ -100,19 +100,24 @@ def _parsed(text: str) -> datetime:
     return parse_time(text)
 
 
-def lasted(piece: Mapping[str, Any]) -> int | None:
+def _lasted(piece: Mapping[str, Any], at: datetime) -> int | None:
     """Return the duration in milliseconds, or None if the start or the end is unknown."""
-    start, end = piece.get("start"), piece.get("end")
-    if not start or not end:
+    end = piece.get("end")
+    if not end or not piece.get("start"):
         return None
-    return max(0, round((_parsed(end) - _parsed(start)).total_seconds() * 1000))
+    return max(0, round((parse_time(end) - at).total_seconds() * 1000))
 
 
 def new_row(
-    piece: Mapping[str, Any], row_id: UUID, run: Run, parent_id: UUID, old: Stitch | None, now: datetime
+    piece: Mapping[str, Any],
+    row_id: UUID,
+    run: Run,
+    parent_id: UUID,
+    old: Stitch | None,
+    at: datetime,
+    order: tuple[Any, ...] | None = None,
 ) -> SpanRow:
     """Return a row with the values that all kinds share. It keeps the position of the old row."""
-    at = start_time(piece, now)
     values = _EMPTY.copy()
     values["id"] = row_id
     values["thread_id"] = run.thread_id
@@ -121,13 +126,13 @@ def new_row(
     values["name"] = part(piece.get("name"))
     values["status"] = _status(piece)
     values["data"] = dict(piece)
-    values["duration_ms"] = lasted(piece)
+    values["duration_ms"] = _lasted(piece, at)
     values["at"] = at
     if old is None:
         values["fence"] = 0
     else:
         values["fence"], values["position"], values["log_id"] = old.fence, old.position, old.log_id
-    return SpanRow(values, order_of(piece, at), old)
+    return SpanRow(values, order or order_of(piece, at), old)
 
 
 def as_span(row: SpanRow, duplicate_of: UUID | None = None) -> None:

@@ -8,12 +8,14 @@ has the same effect as data in time, and a second import changes nothing.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol, Required, TypedDict, cast
 from uuid import UUID
 
 import orjson
 
 from lockstitch.errors import LockstitchError
+from lockstitch.integrations.spans.containers import new_dict, new_list
 from lockstitch.model import Json, Message, codec
 
 
@@ -155,9 +157,13 @@ def _no_text() -> None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class SpanFacts:
-    """The facts of a span, computed from its merged data. Unknown values are empty."""
+    """The facts of a span, computed from its merged data. Unknown values are empty.
+
+    Several spans can share one object, so it is never changed. It is not frozen, because creating a frozen one takes
+    three times as long.
+    """
 
     role: Literal["llm", "tool", "span"]
     model: str | None = None
@@ -166,9 +172,9 @@ class SpanFacts:
     """The provider's id of the response. Two spans with the same id may describe the same model call."""
     has_content: bool = False
     """True if the span contains the messages of the call."""
-    parameters: Json = field(default_factory=dict[str, Any])
+    parameters: Json = field(default_factory=new_dict)
     """Parameters of the request: temperature, max_tokens, …"""
-    generations: list[Generation] = field(default_factory=list[Generation])
+    generations: list[Generation] = field(default_factory=new_list)
     tokens: TokenCounts | None = None
     """The token counts of a model call, or of a span that is an embedding."""
     cost: float | None = None
@@ -177,11 +183,11 @@ class SpanFacts:
     """For a tool span: the call, as far as it is known."""
     result: Result | None = None
     """For a tool span: the result."""
-    results: list[Result] = field(default_factory=list[Result])
+    results: list[Result] = field(default_factory=new_list)
     """Results of other calls that its inputs and outputs mention, in order."""
     find_input: Callable[[], str | None] = _no_text
     find_answer: Callable[[], str | None] = _no_text
-    missing: list[str] = field(default_factory=list[str])
+    missing: list[str] = field(default_factory=new_list)
     """Expected fields that the span lacks, for the report."""
 
     @property
@@ -197,10 +203,17 @@ class SpanFacts:
 
 @dataclass(slots=True)
 class NewSpan:
-    """A span with new data, merged with the stored data."""
+    """A span with new data, merged with the stored data. Its ids and its time are computed once for all rules."""
 
     data: SpanData
     facts: SpanFacts
+    row_id: UUID
+    parent_id: UUID
+    """The row of the parent span, or the run of a span without a parent."""
+    at: datetime
+    """The start time."""
+    order: tuple[Any, ...]
+    """The sort key in its trace."""
     duplicate_of: UUID | None = None
 
 

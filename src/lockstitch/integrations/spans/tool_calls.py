@@ -22,9 +22,10 @@ from lockstitch.integrations.spans.rows import (
     start_time,
     stored_span_data,
 )
-from lockstitch.integrations.spans.span import Result, SpanData, SpanFacts
+from lockstitch.integrations.spans.span import NewSpan, Result, SpanData, SpanFacts
 from lockstitch.integrations.spans.tool_matches import (
     NAMELESS,
+    Parents,
     Request,
     Span,
     SpanTree,
@@ -70,6 +71,8 @@ class ToolCallIndex:
         self._spans: dict[str, list[Span]] = defaultdict(list)
         self._responses = tree.responses
         self._parents = dict(tree.parents)
+        self._arrived: Sequence[NewSpan] = ()
+        """All spans with new data, until their parents are among the known ones."""
         self._touched = set(relinked)
         self._guessed: set[str] = set()
         """Names of new spans without a call id."""
@@ -136,8 +139,9 @@ class ToolCallIndex:
         if (row := request.own_row) is not None:
             self._unused_rows[request.call_id].append(row)
 
-    def run_span(self, span: SpanData, facts: SpanFacts, old: Stitch | None) -> None:
+    def run_span(self, new_span: NewSpan, old: Stitch | None) -> None:
         """Add a new or changed tool span."""
+        span, facts = new_span.data, new_span.facts
         call_id, name = stated_call_id(facts), None
         if call_id is None:
             call_id, name = without_call(span), name_of(span, facts)
@@ -146,12 +150,17 @@ class ToolCallIndex:
         self._facts_by_span[span["id"]] = facts
         if old is not None and old.type == "tool_call":
             self._forget(old)
-        at = start_time(span, self._now)
-        self._spans[call_id].append(Span(span, at, old, call_id, name, None, self._parent_of(span)))
+        self._spans[call_id].append(Span(span, new_span.at, old, call_id, name, None, new_span.parent_id))
 
     def _parent_of(self, span: SpanData) -> UUID:
         parent = span.get("parent_id")
         return self._names.span(parent) if parent else self._run.id
+
+    def _all_parents(self) -> Parents:
+        """Return the parents of all known rows."""
+        self._parents.update((new_span.row_id, new_span.parent_id) for new_span in self._arrived)
+        self._arrived = ()
+        return self._parents
 
     def _forget(self, old: Stitch) -> None:
         """Remove the stored version of a span, because new data of it arrived."""
@@ -168,17 +177,16 @@ class ToolCallIndex:
             self._mentions.append(mention)
             self._touched.update(call_id for result in mention.results if (call_id := part(result.call_id)))
 
-    def rows(self, arrived: Iterable[SpanData], remembered: Iterable[MentionedResult] = ()) -> list[SpanRow]:
+    def rows(self, arrived: Sequence[NewSpan], remembered: Iterable[MentionedResult] = ()) -> list[SpanRow]:
         """Return the rows of all affected calls.
 
         `arrived` are all spans with new data. `remembered` are mentions in stored messages. They matter for calls that
         are computed again.
         """
-        if self._touched:
-            self._parents.update((self._names.span(span["id"]), self._parent_of(span)) for span in arrived)
+        self._arrived = arrived
         for call_id in self._touched:
             spans = [span for span in self._spans.get(call_id, ()) if not span.name]
-            match(self._requests.get(call_id, ()), spans, self._parents)
+            match(self._requests.get(call_id, ()), spans, self._all_parents)
         self._guess()
         rows = {call_id: self._call_rows(call_id) for call_id in sorted(self._touched)}
         for at, span_id, results in remembered:
@@ -205,7 +213,7 @@ class ToolCallIndex:
             if request.name in spans and (request.span is None or request.span.name):
                 free[request.name].append(request)
         for name, matches in spans.items():
-            for span in deal(free[name], matches, self._parents):
+            for span in deal(free[name], matches, self._all_parents):
                 self._move(span)
 
     def _move(self, span: Span) -> None:
@@ -255,7 +263,8 @@ class ToolCallIndex:
         piece, request = stored_span_data(span.data), span.request
         before = request.own_row if request is not None else None
         parent_id = self._parent_of(piece)
-        row = new_row(piece, self._names.span(piece["id"]), self._run, parent_id, span.row or before, self._now)
+        row_id, at = self._names.span(piece["id"]), start_time(piece, self._now)
+        row = new_row(piece, row_id, self._run, parent_id, span.row or before, at)
         facts = self._facts_by_span.get(piece["id"])
         if facts is None and call_id in self._recompute:
             facts = self._facts(piece)
@@ -296,9 +305,8 @@ class ToolCallIndex:
             owner, row_id = old.parent_id or self._run.id, old.id
         else:
             owner, row_id = self._run.id, self._names.span(f"{self._run.id}", f"/{response}/{request.index}")
-        row = new_row({}, row_id, self._run, owner, old, self._now)
+        row = new_row({}, row_id, self._run, owner, old, parse_time(request.requested_at))
         row.values |= {"type": "tool_call", "call_id": call_id, "name": request.name, "status": None}
-        row.values["at"] = parse_time(request.requested_at)
         row.values["data"] = {"asked_at": request.requested_at, "asked_under": request.asked_under}
         row.order = request.order
         if old is not None and call_id not in self._recompute:
@@ -323,8 +331,8 @@ class ToolCallIndex:
     def _orphan(self, call_id: str, at: datetime, result: Result) -> SpanRow:
         """Return the row of a mentioned result without a known request."""
         row_id = self._names.span(f"{self._run.id}", f"/result/{call_id}")
-        row = new_row({}, row_id, self._run, self._run.id, self._orphans.get(call_id), self._now)
-        row.values |= {"type": "tool_call", "call_id": call_id, "name": part(result.name) or NAMELESS, "at": at}
+        row = new_row({}, row_id, self._run, self._run.id, self._orphans.get(call_id), at)
+        row.values |= {"type": "tool_call", "call_id": call_id, "name": part(result.name) or NAMELESS}
         row.order = (at, "", call_id)
         _mentioned(row, call_id, result, at)
         return row

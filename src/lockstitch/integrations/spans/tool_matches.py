@@ -6,13 +6,14 @@ request whose response has the nearest common ancestor. Of several such requests
 result does not depend on which spans arrived and which were stored.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 from uuid import UUID
 
+from lockstitch.integrations.spans.containers import new_dict
 from lockstitch.integrations.spans.rows import SpanRow, at_of, part
 from lockstitch.integrations.spans.span import SpanData, SpanFacts
 from lockstitch.model import Json, Stitch, format_time, parse_time, tool_uses
@@ -22,13 +23,16 @@ NAMELESS: Final = "tool"
 Parents = Mapping[UUID, UUID]
 """The parent of each known row of a trace. The run is the parent of rows without a parent span, or is not a row."""
 
+FindParents = Callable[[], Parents]
+"""Returns the parents. Only calls with a choice need them."""
+
 
 @dataclass(frozen=True, slots=True)
 class SpanTree:
     """The structure of the stored rows of a trace."""
 
-    parents: Parents = field(default_factory=dict[UUID, UUID])
-    responses: Mapping[int, UUID] = field(default_factory=dict[int, UUID])
+    parents: Parents = field(default_factory=new_dict)
+    responses: Mapping[int, UUID] = field(default_factory=new_dict)
     """The rows of model calls, by position."""
 
 
@@ -86,7 +90,7 @@ class Span:
         return self.at, self.data["id"]
 
 
-def match(requests: Sequence[Request], spans: Sequence[Span], parents: Parents) -> None:
+def match(requests: Sequence[Request], spans: Sequence[Span], parents: FindParents) -> None:
     """Match the spans and the requests of one call id. If clocks differ, a span takes the first free request."""
     requests = sorted(requests, key=lambda request: request.turn)
     spans = sorted(spans, key=lambda span: span.turn)
@@ -96,7 +100,7 @@ def match(requests: Sequence[Request], spans: Sequence[Span], parents: Parents) 
         request.span, span.request = span, request
 
 
-def deal(requests: Sequence[Request], spans: Sequence[Span], parents: Parents) -> list[Span]:
+def deal(requests: Sequence[Request], spans: Sequence[Span], parents: FindParents) -> list[Span]:
     """Match the spans and the requests of one name. Return the spans that got another call."""
     spans = sorted(spans, key=lambda span: span.turn)
     earlier = [span.request for span in spans]
@@ -108,7 +112,7 @@ def _moves(span: Span) -> bool:
     return span.call_id != (span.request.call_id if span.request is not None else without_call(span.data))
 
 
-def _match(requests: Sequence[Request], spans: Sequence[Span], parents: Parents) -> None:
+def _match(requests: Sequence[Request], spans: Sequence[Span], parents: FindParents) -> None:
     """Match each span with the last free request before it, among those with the nearest common ancestor.
 
     Both are sorted by time.
@@ -120,7 +124,7 @@ def _match(requests: Sequence[Request], spans: Sequence[Span], parents: Parents)
     if len(requests) <= 1 and len(spans) <= 1:
         _last_before(requests, spans)
         return
-    for some_requests, some_spans in _families(requests, spans, parents):
+    for some_requests, some_spans in _families(requests, spans, parents()):
         _last_before(some_requests, some_spans)
 
 

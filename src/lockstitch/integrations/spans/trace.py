@@ -7,11 +7,13 @@ order. The result is the same, except for the positions in the log.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
 from lockstitch.engine import usage as costs
 from lockstitch.engine.ports.provider import Usage
+from lockstitch.integrations.spans.containers import new_dict
 from lockstitch.integrations.spans.rows import (
     TOKENS,
     MirrorIds,
@@ -24,7 +26,6 @@ from lockstitch.integrations.spans.rows import (
     order_of,
     part,
     removed,
-    start_time,
 )
 from lockstitch.integrations.spans.span import Generation, NewSpan, SpanData, SpanFacts, TraceSource, is_root
 from lockstitch.integrations.spans.tool_calls import MentionedResult, ToolCallIndex
@@ -43,7 +44,7 @@ class StoredTrace:
 
     run: Run
     is_new: bool
-    rows: dict[UUID, Stitch] = field(default_factory=dict[UUID, Stitch])
+    rows: dict[UUID, Stitch] = field(default_factory=new_dict)
     """Stored rows of the new spans, by id."""
     tools: Sequence[Stitch] = ()
     """Tool calls that the new spans can affect."""
@@ -88,11 +89,11 @@ class TraceBuilder:
 
     def assemble(self, arrived: Sequence[NewSpan], vanished: Sequence[Stitch] = ()) -> tuple[Run, list[SpanRow]]:
         """Return the run, and the rows that are new or changed. `place` sets their positions later."""
-        ordered = sorted(arrived, key=lambda new_span: order_of(new_span.data, start_time(new_span.data, self._now)))
+        ordered = sorted(arrived, key=attrgetter("order"))
         for new_span in ordered:
             self._take(new_span)
         self._root = self._root or self._substitute(ordered)
-        rows = [*self._rows, *self._calls.rows((new_span.data for new_span in ordered), self._known.mentions)]
+        rows = [*self._rows, *self._calls.rows(ordered, self._known.mentions)]
         places = {stitch.position for stitch in vanished}
         rows += [SpanRow(_remaining_values(stitch, places), (), stitch) for stitch in vanished]
         rows += self._unrequested({stitch.position for stitch in vanished if stitch.type == "llm_call"})
@@ -102,18 +103,19 @@ class TraceBuilder:
     def _take(self, new_span: NewSpan) -> None:
         span, facts = new_span.data, new_span.facts
         if facts.role == "tool":
-            self._calls.run_span(span, facts, self._known.rows.get(self._names.span(span["id"])))
+            self._calls.run_span(new_span, self._known.rows.get(new_span.row_id))
         elif facts.role == "llm" and new_span.duplicate_of is None:
-            self._take_model_call(span, facts)
+            self._take_model_call(new_span)
         else:
-            row = self._row(span)
+            row = self._row(new_span)
             if facts.role == "span" and facts.tokens is not None:
                 as_counted_span(row, facts, self._price(facts, row.at))
             else:
                 as_span(row, new_span.duplicate_of)
             self._rows.append(row)
             self._withdraw(row, facts)
-        self._calls.mention(MentionedResult(start_time(span, self._now), span["id"], facts.results))
+        if facts.results:
+            self._calls.mention(MentionedResult(new_span.at, span["id"], facts.results))
         if self._is_root(span):
             self._root = new_span
 
@@ -132,20 +134,16 @@ class TraceBuilder:
         run, substitute = self._known.run, self._known.run.state.get("substitute")
         if not ordered or not self._source.root_names_trace or not (self._known.is_new or substitute):
             return None
-        if substitute is None or self._order_key(ordered[0].data) < substitute["order"]:
+        if substitute is None or _order_key(ordered[0]) < substitute["order"]:
             return ordered[0]
         return next((new_span for new_span in ordered if new_span.data["id"] == run.foreign_id), None)
 
-    def _order_key(self, span: SpanData) -> list[str]:
-        """Return the place of a span in its trace, in a form that can be stored and compared."""
-        at, order, name, _ = order_of(span, start_time(span, self._now))
-        return [format_time(at), order, name]
-
-    def _take_model_call(self, span: SpanData, facts: SpanFacts) -> None:
+    def _take_model_call(self, new_span: NewSpan) -> None:
         rows: list[SpanRow] = []
+        facts = new_span.facts
         generations: Sequence[Generation | None] = facts.generations or (None,)
         for number, generation in enumerate(generations):
-            row = self._row(span, number)
+            row = self._row(new_span, number)
             cost = None if number else self._price(facts, row.at)
             as_model_call(row, facts, generation, number == 0, cost)
             rows.append(row)
@@ -171,16 +169,17 @@ class TraceBuilder:
             if stitch.reply_to in places and "id" in stitch.data
         ]
 
-    def _row(self, span: SpanData, number: int = 0) -> SpanRow:
-        run, parent = self._known.run, span.get("parent_id")
-        row_id = self._names.span(span["id"], f"#{number}" if number else "")
-        parent_id = self._names.span(parent) if parent else run.id
+    def _row(self, new_span: NewSpan, number: int = 0) -> SpanRow:
+        span, row_id = new_span.data, new_span.row_id
         fields: Mapping[str, Any] = span
+        order: tuple[Any, ...] | None = new_span.order
         if number:
             # A further generation of one call. The first generation has the span data.
+            row_id, order = self._names.span(span["id"], f"#{number}"), None
             fields = {key: value for key, value in span.items() if key in ("trace_id", "start", "end", "order")}
             fields = {**fields, "of": span["id"], "generation": number}
-        return new_row(fields, row_id, run, parent_id, self._known.rows.get(row_id), self._now)
+        old = self._known.rows.get(row_id) if self._known.rows else None
+        return new_row(fields, row_id, self._known.run, new_span.parent_id, old, new_span.at, order)
 
     def _number(self, rows: list[SpanRow]) -> None:
         """Number the model calls in the order of their start: the new ones, and those that come after them."""
@@ -255,7 +254,7 @@ class TraceBuilder:
         state: Json = {key: value for key, value in self._known.run.state.items() if key not in _ROOT_STATE}
         state |= {key: value for key, value in span.items() if key in _ROOT_STATE}
         if not self._is_root(span) and self._source.root_names_trace:
-            state["substitute"] = {"trace_id": trace_of(self._known.run), "order": self._order_key(span)}
+            state["substitute"] = {"trace_id": trace_of(self._known.run), "order": _order_key(root)}
         error = span.get("error") or (span.get("status") if status == "failed" else None)
         return {
             "foreign_id": span["id"] if "substitute" in state else trace_of(self._known.run),
@@ -271,7 +270,13 @@ class TraceBuilder:
     @property
     def root_id(self) -> UUID | None:
         """The row id of the root or of its substitute, if it has new data."""
-        return self._names.span(self._root.data["id"]) if self._root else None
+        return self._root.row_id if self._root else None
+
+
+def _order_key(new_span: NewSpan) -> list[str]:
+    """Return the place of a span in its trace, in a form that can be stored and compared."""
+    at, order, name, _ = new_span.order
+    return [format_time(at), order, name]
 
 
 _PREVIEW: Final = 200
@@ -292,7 +297,7 @@ def place(
     stored_trace: StoredTrace, run: Run, rows: Sequence[SpanRow], position: int, fence: int, root_id: UUID | None
 ) -> Run:
     """Set the positions of the new rows of a trace after `position`. Return the run with these positions."""
-    new = sorted((row for row in rows if row.old is None), key=lambda row: row.order)
+    new = sorted([row for row in rows if row.old is None], key=attrgetter("order"))
     first = position + 1
     for row in new:
         position += 1

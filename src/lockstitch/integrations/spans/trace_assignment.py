@@ -19,6 +19,7 @@ from uuid import UUID
 
 from lockstitch.errors import Conflict
 from lockstitch.integrations.spans.batch import Batch, TraceBatch
+from lockstitch.integrations.spans.containers import new_dict, new_set
 from lockstitch.integrations.spans.rows import MirrorIds, stored_span_data
 from lockstitch.integrations.spans.span import SpanData, TraceSource, above, merge
 from lockstitch.integrations.spans.trace import trace_of
@@ -44,11 +45,11 @@ class TraceAssignment:
     """Stored threads of these traces, without those that the commit deletes."""
     stored: dict[UUID, Stitch]
     """Stored rows of the spans, without those that the commit deletes."""
-    dissolved: dict[UUID, Thread] = field(default_factory=dict[UUID, Thread])
+    dissolved: dict[UUID, Thread] = field(default_factory=new_dict)
     """Threads that the commit deletes. Their spans are part of the trace batches."""
-    merged: dict[UUID, tuple[str, str]] = field(default_factory=dict[UUID, tuple[str, str]])
+    merged: dict[UUID, tuple[str, str]] = field(default_factory=new_dict)
     """Runs of the dissolved threads: the trace that each of them was, and the trace that it is part of now."""
-    origin: dict[UUID, UUID] = field(default_factory=dict[UUID, UUID])
+    origin: dict[UUID, UUID] = field(default_factory=new_dict)
     """The dissolved threads of these runs."""
 
     def fences(self) -> dict[UUID, int]:
@@ -60,10 +61,10 @@ class TraceAssignment:
 class _Seen:
     """The records that one pass read from the store."""
 
-    runs: dict[UUID, Run] = field(default_factory=dict[UUID, Run])
-    threads: dict[UUID, Thread] = field(default_factory=dict[UUID, Thread])
-    stored: dict[UUID, Stitch] = field(default_factory=dict[UUID, Stitch])
-    rows: dict[UUID, list[Stitch]] = field(default_factory=dict[UUID, list[Stitch]])
+    runs: dict[UUID, Run] = field(default_factory=new_dict)
+    threads: dict[UUID, Thread] = field(default_factory=new_dict)
+    stored: dict[UUID, Stitch] = field(default_factory=new_dict)
+    rows: dict[UUID, list[Stitch]] = field(default_factory=new_dict)
     """All rows of the threads that may be dissolved."""
 
     def members(self) -> dict[str, Stitch]:
@@ -76,10 +77,10 @@ class _Plan:
     """Which span goes to which trace, and which threads are dissolved."""
 
     traces: dict[str, str]
-    dissolved: set[UUID] = field(default_factory=set[UUID])
-    opened: set[UUID] = field(default_factory=set[UUID])
+    dissolved: set[UUID] = field(default_factory=new_set)
+    opened: set[UUID] = field(default_factory=new_set)
     """Threads to read completely, because one of their spans may move to another trace."""
-    links: dict[str, str] = field(default_factory=dict[str, str], compare=False)
+    links: dict[str, str] = field(default_factory=new_dict, compare=False)
 
 
 class TraceAssigner:

@@ -10,7 +10,7 @@ from lockstitch.integrations.spans.batch import Batch, BatchOutcome, StoredRow, 
 from lockstitch.integrations.spans.dedup import ModelCallDedup
 from lockstitch.integrations.spans.lookup import StoreLookup, further
 from lockstitch.integrations.spans.removal import add_to_mirror
-from lockstitch.integrations.spans.rows import MirrorIds, part, start_time, stored_span_data
+from lockstitch.integrations.spans.rows import MirrorIds, order_of, part, start_time, stored_span_data
 from lockstitch.integrations.spans.span import NewSpan, TraceSource, merge
 from lockstitch.integrations.spans.trace import StoredTrace, TraceBuilder, needs_all_calls, price
 from lockstitch.integrations.spans.trace_assignment import TraceAssigner, TraceAssignment
@@ -43,14 +43,14 @@ class TraceWriter:
         written.removed_spans = {name for name, _ in joined.merged.values()} - written.traces
         new = [batch for batch in batches if homes[batch.trace_id] not in threads]
         keys = await self._mirrors.keys(self._project, sorted({self._key(batch) for batch in new}))
-        arrived = {batch.trace_id: self._arrived(batch, joined.stored, written) for batch in batches}
-        at_home = {span_id: homes[batch.trace_id] for batch in batches for span_id in batch.spans}
-        dedup = ModelCallDedup(self._project, self._source, self._names, at_home, now)
-        spans_of_responses = await self._mirrors.spans_of_responses(self._project, dedup.response_ids(arrived.values()))
+        arrived = {batch.trace_id: self._arrived(batch, joined.stored, now, written) for batch in batches}
+        spans_by_thread = ((homes[trace], spans) for trace, spans in arrived.items())
+        dedup = ModelCallDedup(self._project, self._source, self._names, spans_by_thread, now)
+        spans_of_responses = await self._mirrors.spans_of_responses(self._project, dedup.response_ids())
         spans_of_responses = [
             (response_id, row) for response_id, row in spans_of_responses if row.thread_id not in joined.dissolved
         ]
-        claims, others = dedup.mark_duplicates(arrived.values(), spans_of_responses)
+        claims, others = dedup.mark_duplicates(spans_of_responses)
         if others:
             batch.again |= {str(row.data["id"]) for row in others}
             raise Conflict("Stored spans duplicate other model calls now.")
@@ -104,11 +104,15 @@ class TraceWriter:
             **values,
         )
 
-    def _arrived(self, batch: TraceBatch, stored: dict[UUID, Stitch], outcome: BatchOutcome) -> list[NewSpan]:
+    def _arrived(
+        self, batch: TraceBatch, stored: dict[UUID, Stitch], now: datetime, outcome: BatchOutcome
+    ) -> list[NewSpan]:
         """Return the spans with new data, merged with the stored data."""
         changed: list[NewSpan] = []
+        run_id, row_id_of = self._names.run(batch.trace_id), self._names.span
         for span_id, span in batch.spans.items():
-            old = stored.get(self._names.span(span_id)) if stored else None
+            row_id = row_id_of(span_id)
+            old = stored.get(row_id) if stored else None
             if old is None and span_id in batch.recompute:
                 continue
             if old is not None and old.type != "removed":
@@ -123,7 +127,10 @@ class TraceWriter:
                 span = merged
             facts = self._source.facts(span)
             outcome.missing[span_id] = facts.missing
-            changed.append(NewSpan(span, facts))
+            parent = span.get("parent_id")
+            parent_id = row_id_of(parent) if parent else run_id
+            at = start_time(span, now)
+            changed.append(NewSpan(span, facts, row_id, parent_id, at, order_of(span, at)))
         return changed
 
     async def _assemble(
@@ -138,7 +145,7 @@ class TraceWriter:
     ) -> None:
         run_id = self._names.run(batch.trace_id)
         run = runs.get(run_id)
-        stored_trace = StoredTrace(run or self._new_run(batch, run_id, into, now), run is None, stored)
+        stored_trace = StoredTrace(run or self._new_run(batch, run_id, into, changed), run is None, stored)
         if run is not None:
             await self._looking.load(stored_trace, changed, now)
         trace = TraceBuilder(self._source, self._names, stored_trace, price, now)
@@ -155,9 +162,9 @@ class TraceWriter:
             if row.values["type"] != "span" or row.old is not None or row.values["input_tokens"] is not None
         ]
 
-    def _new_run(self, batch: TraceBatch, run_id: UUID, into: MirrorUpdate, now: datetime) -> Run:
+    def _new_run(self, batch: TraceBatch, run_id: UUID, into: MirrorUpdate, spans: Sequence[NewSpan]) -> Run:
         number = len(into.new_runs) + 1
-        started = min(start_time(span, now) for span in batch.spans.values())
+        started = min(new_span.at for new_span in spans)
         return _RUN.changed(
             id=run_id,
             thread_id=into.head.id,

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, Protocol
 
 from lockstitch.integrations.otel.values import parsed
+from lockstitch.integrations.spans.containers import new_dict, new_list
 from lockstitch.integrations.spans.span import SpanData, TokenCounts
 from lockstitch.model import Json
 
@@ -45,12 +46,12 @@ class Content:
     name: str = ""
     scope: str = ""
     """The name of the instrumentation."""
-    inputs: Json = field(default_factory=dict[str, Any])
-    outputs: Json = field(default_factory=dict[str, Any])
-    events: list[Json] = field(default_factory=list[Json])
-    metadata: Json = field(default_factory=dict[str, Any])
-    tags: list[str] = field(default_factory=list[str])
-    extra: Json = field(default_factory=dict[str, Any])
+    inputs: Json = field(default_factory=new_dict)
+    outputs: Json = field(default_factory=new_dict)
+    events: list[Json] = field(default_factory=new_list)
+    metadata: Json = field(default_factory=new_dict)
+    tags: list[str] = field(default_factory=new_list)
+    extra: Json = field(default_factory=new_dict)
     kind: str | None = None
     thread_id: str | None = None
     user_id: str | None = None
@@ -60,7 +61,7 @@ class Content:
     """The name of the trace, if it differs from the name of its root."""
     error: str | None = None
     """The error, if an attribute names one. The status of the span comes first."""
-    _seen: list[tuple[Side, Any]] = field(default_factory=list[tuple[Side, Any]])
+    _seen: list[tuple[Side, Any]] = field(default_factory=new_list)
 
     @property
     def shape(self) -> Shape:
@@ -71,7 +72,7 @@ class Content:
 
         A second value for a key is stored under the name of its attribute.
         """
-        if value is None or any(side == other and value == known for other, known in self._seen):
+        if value is None or (self._seen and (side, value) in self._seen):
             return
         self._seen.append((side, value))
         bag = self.inputs if side == "inputs" else self.outputs
@@ -79,10 +80,8 @@ class Content:
 
     def move(self, attribute: str, side: Side, key: str) -> None:
         """Move the value of an attribute. JSON text is parsed."""
-        if attribute not in self.attributes:
-            return
-        value = self.attributes.pop(attribute)
-        self.put(side, key, parsed(value), attribute)
+        if attribute in self.attributes:
+            self.put(side, key, parsed(self.attributes.pop(attribute)), attribute)
 
     def is_named(self, kind: str | None) -> None:
         self.kind = self.kind or kind or None
@@ -114,11 +113,11 @@ class Facts:
     requested_model: str | None = None
     provider: str | None = None
     response_id: str | None = None
-    finish_reasons: list[str] = field(default_factory=list[str])
+    finish_reasons: list[str] = field(default_factory=new_list)
     tokens: TokenCounts | None = None
     total_tokens: int | None = None
     cost: float | None = None
-    parameters: Json = field(default_factory=dict[str, Any])
+    parameters: Json = field(default_factory=new_dict)
     tool_name: str | None = None
     call_id: str | None = None
     args: Any = None
