@@ -1,8 +1,8 @@
 """`multiply`: fill a store with millions of stitches by copying its own rows in SQL.
 
-Each copy has its own ids, keys and times. The copies are older than the rows that they come from, and the oldest copy
-is written first, so that ids and times grow with the log as in a store that has grown. Each copy is one statement per
-table, so the memory of this process does not depend on their number.
+Each copy has its own ids, keys and times. Each is older than the next one by the same step, and the oldest copy is
+written first. If the original rows are of a period of one step, ids and times grow with the log as in a store that has
+grown. Each copy is one statement per table, so the memory of this process does not depend on their number.
 """
 
 import sqlite3
@@ -24,9 +24,6 @@ _TIMES: Final = frozenset(
     ("created_at", "updated_at", "last_run_at", "awaiting_person_since", "started_at", "completed_at", "at")
 )
 _NUMBERS: Final = frozenset(("no", "thread_no", "run_no", "log_id"))
-_STEP: Final = timedelta(minutes=1)
-"""Age between two copies. The rows that are copied are written in less time."""
-
 _SQLITE_TABLES: Final = ("threads", "run_rows", "stitch_rows", "feedback")
 _POSTGRES_TABLES: Final = ("threads", "runs", "stitches", "thread_labels", "feedback")
 
@@ -37,15 +34,18 @@ LANGUAGE sql IMMUTABLE AS $$
 $$"""
 
 
-def multiply(url: str, copies: int) -> None:
-    """Add this number of copies of all threads with their records. No other process may have the store open."""
+def multiply(url: str, copies: int, step: timedelta) -> None:
+    """Add this number of copies of all threads with their records. No other process may have the store open.
+
+    `step` is the age between two copies. The rows must be written in less time, so that their ids differ.
+    """
     if url.startswith("sqlite"):
-        _in_sqlite(sqlite_path(url), copies)
+        _in_sqlite(sqlite_path(url), copies, step)
     else:
-        _in_postgres(url, copies)
+        _in_postgres(url, copies, step)
 
 
-def _in_sqlite(path: str, copies: int) -> None:
+def _in_sqlite(path: str, copies: int, step: timedelta) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.create_function("shifted_id", 2, _shifted_id, deterministic=True)
         connection.create_function("shifted_time", 2, _shifted_time, deterministic=True)
@@ -66,12 +66,12 @@ def _in_sqlite(path: str, copies: int) -> None:
         for name, _ in indexes:
             connection.execute(f"DROP INDEX {name}")
         # Numbers of rows grow from the first copy to the last.
-        step = max(last)
+        most = max(last)
         for copy in range(1, copies + 1):
-            age = _milliseconds(copies - copy + 1)
+            age = _milliseconds(step * (copies - copy + 1))
             connection.execute("BEGIN")
             for statement in statements:
-                connection.execute(statement, {"copy": f"-{copy}", "age": age, "rows": copy * step})
+                connection.execute(statement, {"copy": f"-{copy}", "age": age, "rows": copy * most})
             connection.execute("COMMIT")
         for _, sql in indexes:
             connection.execute(sql)
@@ -103,7 +103,7 @@ def _shifted_time(value: str | None, milliseconds: int) -> str | None:
     return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _in_postgres(url: str, copies: int) -> None:
+def _in_postgres(url: str, copies: int, step: timedelta) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         # Without triggers and foreign keys: the rows are copies of valid rows.
         connection.execute("SET session_replication_role = replica")
@@ -135,7 +135,7 @@ def _in_postgres(url: str, copies: int) -> None:
         for name, _ in indexes:
             connection.execute(f"DROP INDEX {name}".encode())
         for copy in range(1, copies + 1):
-            age = _milliseconds(copies - copy + 1)
+            age = _milliseconds(step * (copies - copy + 1))
             for statement in statements:
                 connection.execute(statement.encode(), {"copy": f"-{copy}", "age": age})
         for _, definition in indexes:
@@ -150,5 +150,5 @@ def _postgres_value(column: str) -> str:
     return f"{column} || %(copy)s" if column == "key" else column
 
 
-def _milliseconds(copies: int) -> int:
-    return int(copies * _STEP.total_seconds() * 1000)
+def _milliseconds(age: timedelta) -> int:
+    return int(age.total_seconds() * 1000)

@@ -57,7 +57,7 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     for number in scale.grown:
         with places.fresh(backend) as url:
             started = time.perf_counter()
-            known = await _fill(url, number)
+            known = await fill(url, number)
             await places.settle(url)
             _log(f"{number:,} stitches filled", started)
             async with open_store(url) as store, _Meter(url, backend, number) as meter:
@@ -71,13 +71,14 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     return Measured(rows, notes)
 
 
-async def _fill(url: str, number: int) -> sessions.Known:
+async def fill(url: str, number: int) -> sessions.Known:
     """Write this number of stitches. Return the threads that queries of lenses select."""
     first = min(number, COPIED)
+    period = sessions.SPREAD / (number // first)
     async with open_store(url) as store:
-        await varied.fill(store, first)
+        await varied.fill(store, first, period)
     if number > first:
-        multiply(url, number // first - 1)
+        multiply(url, number // first - 1, period)
     async with open_store(url) as store:
         return await sessions.fill(store, 0)
 

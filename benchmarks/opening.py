@@ -5,6 +5,7 @@ It runs only if it is named: it needs Chromium, and filling the full size takes 
 """
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
@@ -154,13 +155,12 @@ class Server(NamedTuple):
 
 @contextmanager
 def served(url: str) -> Iterator[Server]:
-    """Start a server in a separate process."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.processes.serve", url], stdout=subprocess.PIPE, text=True
-    )
+    """Start `lockstitch serve` in a separate process."""
+    command = (sys.executable, "-m", "lockstitch", "--json", "--store", url, "serve", "--no-work", "--port", "0")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None
-        yield Server(f"http://127.0.0.1:{int(process.stdout.readline())}", process.pid)
+        yield Server(json.loads(process.stdout.readline())["url"], process.pid)
     finally:
         process.terminate()
         process.wait()

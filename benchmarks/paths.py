@@ -52,7 +52,7 @@ def of_list(varied: Varied) -> Paths:
     queries: dict[str, dict[str, str]] = {f"list, {name}": values for name, values in filters.items()}
     for name in ("no filter", "agent of few threads", "tag of most threads", "status waiting", "any error"):
         queries[f"list, {name}, page in the middle"] = {**filters[name], "after": str(thread)}
-    for order in ("latency", "tokens", "cost", "model"):
+    for order in ("status", "latency", "tokens", "cost", "model"):
         queries[f"list by {order}"] = {"sort": order}
         queries[f"list by {order}, page in the middle"] = {"sort": order, "after": str(thread)}
         for name in ("agent of few threads", "tag of few threads", "tag of most threads", "any error", "status failed"):

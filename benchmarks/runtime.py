@@ -9,14 +9,11 @@ from benchmarks.floors.sqlite import SqliteFloor
 from benchmarks.goals import agent as worker
 from benchmarks.measure import take_turns
 from benchmarks.places import SQL, Places, sqlite_path
-from benchmarks.prose import Prose
 from benchmarks.report import Measured, Row, at_least, at_most
 from benchmarks.scale import Scale
-from benchmarks.size import LENGTH, on_disk
+from benchmarks.size import on_disk, talk
 from benchmarks.workload import Agent as Writer
 from lockstitch import Agent, Store, open_store
-from lockstitch.model import codec
-from lockstitch.testing import Scripted
 
 BACKENDS = SQL
 
@@ -31,20 +28,8 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
 
 async def size_of_turns(places: Places, backend: str, scale: Scale) -> Row:
     """Return the row of the bytes on disk of a conversation, compared with those of its messages."""
-    total, content, _ = await on_disk(places, backend, _talk, scale.turns)
+    total, content, _ = await on_disk(places, backend, talk, scale.turns)
     return Row(f"bytes of {scale.turns} turns through agent.run", backend, total, "bytes", content, at_most(1.5))
-
-
-async def _talk(store: Store, turns: int) -> int:
-    """Run a conversation of 1 KB per question and per answer. Return the bytes of its messages."""
-    prose = Prose(3)
-    answers = [prose.take(LENGTH) for _ in range(turns)]
-    usage = {"input_tokens": 900, "output_tokens": 250}
-    model = Scripted([[{"text": answer, "usage": usage}] for answer in answers])
-    agent = Agent("bench", model=model, instructions="Answer.", title=False)
-    for _ in range(turns):
-        await agent.run(prose.take(LENGTH), store=store, thread="talk")
-    return sum(len(codec.dumps(message)) for message in await store.context("talk"))
 
 
 async def _row(places: Places, backend: str, scale: Scale, steps: int) -> Row:

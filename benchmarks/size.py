@@ -10,15 +10,24 @@ from benchmarks.places import SQL, Places, sqlite_path
 from benchmarks.prose import Prose
 from benchmarks.report import Measured, Row, at_most
 from benchmarks.scale import Scale
-from benchmarks.workload import Agent, steps
+from benchmarks.workload import Agent as Writer
+from benchmarks.workload import steps
+from lockstitch import Agent
 from lockstitch.model import Entry, Json, NextMessageWait, codec
 from lockstitch.model.message import reference
 from lockstitch.store import Store, open_store
+from lockstitch.testing import Scripted
 
 BACKENDS = SQL
 
 LENGTH = 1000
 """Characters of a question and of an answer: 400 turns of them are 0.8 MB."""
+
+CHATS = {"turns of a chat": (150, 900), "short turns": (40, 80)}
+"""Characters of a question and of an answer. No aim: the less text, the larger is the share of rows and indexes."""
+
+BRIEF = 3
+"""Turns of each thread in a store of many threads."""
 
 UNIFORM = {600: 2.0, 1024: 1.5, 2048: 1.5}
 """Bytes of each message of a log, and the aim."""
@@ -43,15 +52,19 @@ async def measure(places: Places, backend: str, scale: Scale) -> Measured:
     rows: list[Row] = []
     notes = [PEER]
 
-    async def count(name: str, aim: float, fill: Any, *arguments: Any) -> None:
+    async def count(name: str, aim: float | None, fill: Any, *arguments: Any) -> None:
         total, content, parts = await on_disk(places, backend, fill, *arguments)
-        rows.append(Row(f"bytes of {name}", backend, total, "bytes", content, at_most(aim)))
+        rows.append(Row(f"bytes of {name}", backend, total, "bytes", content, None if aim is None else at_most(aim)))
         notes.append(f"{backend}, {name}: {_breakdown(parts, content)}")
 
     await count(f"{scale.turns} turns of 1 KB + 1 KB", 1.5, _conversation, scale.turns, False)
     await count(f"{scale.turns} turns with request and cost", 1.5, _conversation, scale.turns, True)
     for size, aim in UNIFORM.items():
         await count(f"a tool loop in {size} B", aim, _loop, scale.stitches, size)
+    for name, lengths in CHATS.items():
+        await count(f"{scale.turns} {name}", None, talk, scale.turns, lengths)
+    threads = max(scale.turns // BRIEF, 1)
+    await count(f"{threads} threads of {BRIEF} turns", None, talk, BRIEF, CHATS["turns of a chat"], threads)
     return Measured(rows, notes)
 
 
@@ -67,6 +80,21 @@ async def on_disk(places: Places, backend: str, fill: Any, *arguments: Any) -> t
         total, full = sizes(url)
     parts = {name: bytes_ - empty.get(name, 0) for name, bytes_ in full.items()}
     return total - empty_total, content, parts
+
+
+async def talk(store: Store, turns: int, lengths: tuple[int, int] = (LENGTH, LENGTH), threads: int = 1) -> int:
+    """Run conversations with `agent.run`. Return the bytes of their messages."""
+    prose = Prose(3)
+    question, answer = lengths
+    usage = {"input_tokens": 900, "output_tokens": 250}
+    model = Scripted([[{"text": prose.take(answer), "usage": usage}] for _ in range(threads * turns)])
+    agent = Agent("bench", model=model, instructions="Answer.", title=False)
+    content = 0
+    for number in range(threads):
+        for _ in range(turns):
+            await agent.run(prose.take(question), store=store, thread=f"talk-{number}")
+        content += sum(len(codec.dumps(message)) for message in await store.context(f"talk-{number}"))
+    return content
 
 
 async def _conversation(store: Store, turns: int, detailed: bool) -> int:
@@ -111,14 +139,14 @@ async def _conversation(store: Store, turns: int, detailed: bool) -> int:
 
 
 async def _loop(store: Store, stitches: int, size: int) -> int:
-    agent = await Agent.start(store)
-    await agent.append(stitches, size)
+    writer = await Writer.start(store)
+    await writer.append(stitches, size)
     bodies = steps(size)
     return sum(len(bodies[place % len(bodies)].text) for place in range(stitches))
 
 
 def _request(message: Json) -> Json:
-    """Return the data that the engine stores about a request."""
+    """Return the data about a request. The engine stores it in two parts: one with the run, one with each answer."""
     parameters = {"model": "claude-sonnet-4-5", "max_tokens": 4096, "temperature": 1.0}
     return {"request": reference(parameters, codec.digest("system"), codec.digest("tools"), message)}
 

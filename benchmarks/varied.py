@@ -44,8 +44,8 @@ class Varied:
     """A thread with the rare values, about there."""
 
 
-async def fill(store: Store, number: int) -> Varied:
-    """Write this number of stitches in threads of fifty, and feedback."""
+async def fill(store: Store, number: int, spread: timedelta = SPREAD) -> Varied:
+    """Write this number of stitches in threads of fifty, and feedback. The threads are of this period."""
     threads = max(number // (TURNS * (2 * ACTIONS + 4)), 20)
     middle = threads // 2
     kept: dict[bool, Session] = {}
@@ -54,7 +54,7 @@ async def fill(store: Store, number: int) -> Varied:
     def sessions() -> Iterator[Session]:
         parent: Thread | None = None
         for place in range(threads):
-            varied = _varied(store, place, threads, parent)
+            varied = _varied(store, place, spread * (place / threads), parent)
             if varied.thread.kind == "chat":
                 parent = varied.thread
             if place >= middle:
@@ -70,13 +70,13 @@ async def fill(store: Store, number: int) -> Varied:
     return Varied(kept[False], kept.get(True, kept[False]))
 
 
-def _varied(store: Store, place: int, threads: int, parent: Thread | None) -> Session:
+def _varied(store: Store, place: int, age: timedelta, parent: Thread | None) -> Session:
     """Return the thread at a place of the list. The same place has the same properties in every store."""
     chance = random.Random(place)
     rare = place % RARE == 0
     kind = _one_of(chance, _KINDS)
     failed = chance.randrange(TURNS) + 1 if chance.random() < 0.1 else 0
-    plain = session(store, store.clock.now() - SPREAD * (place / threads), TURNS, ACTIONS, failed=failed)
+    plain = session(store, store.clock.now() - age, TURNS, ACTIONS, failed=failed)
     cost, speed = chance.lognormvariate(0, 1), chance.lognormvariate(0, 1)
     model = "legacy-model" if rare else _one_of(chance, _MODELS)
     tags = [tag for tag in (_one_of(chance, _TAGS), "incident" if rare else "") if tag]

@@ -278,12 +278,12 @@ def test_applications_load_no_web_framework_without_a_server(plugin: str) -> Non
 
 STARTS = {
     "from lockstitch import Agent, App, open_store, tool": (
-        133,
+        134,
         {"importlib.metadata", "urllib.request", "lockstitch.agents.evals.runner", "lockstitch.agents.tools.threads"},
     ),
     "from lockstitch.cli.entry import run; run(['--help'])": (16, {"asyncio", "pydantic", "rich.console"}),
     "import lockstitch.cli.commands.threads": (96, {"psycopg", "fastapi", "lockstitch.agents.agent"}),
-    "import lockstitch.server": (355, {"psycopg", "mcp", "rich.console"}),
+    "import lockstitch.server": (356, {"psycopg", "mcp", "rich.console"}),
 }
 """By statement: the most modules of this package that it may load, and modules that it does not load."""
 

@@ -48,6 +48,8 @@ async def main(url: str, at_once: int, runs: int) -> None:
         # Imports, caches, connections and threads are not memory of a run.
         await _execute(Calls(0).agent, store, at_once, 1)
         gc.collect()
+        # As `lockstitch serve` and `lockstitch worker` do.
+        gc.freeze()
         free = resident_bytes()
         calls = Calls(SECONDS)
         delays: list[float] = []

@@ -66,6 +66,14 @@ class ThreadChange(NamedTuple):
     The writer raises the fence, because the position alone does not show the change to another writer.
     """
 
+    @property
+    def tip_id(self) -> UUID | None:
+        """The id of the last new stitch that `previous_id` links; None if there is none."""
+        for stitch in reversed(self.stitches):
+            if stitch.in_chain:
+                return stitch.id
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class ThreadEdit:
@@ -176,6 +184,14 @@ class Commit(NamedTuple):
         records = self.records or self.new_records or self.default_records
         records = records or self.deleted_records or self.changed_records or self.restored_stitches
         return not records and not self.deleted_threads and not self.superseded
+
+    @property
+    def only_change(self) -> ThreadChange | None:
+        """The change of a commit that contains nothing else; None for any other commit."""
+        if len(self.steps) != 1 or self.new_threads or self.webhook_events or not self.is_record_only:
+            return None
+        step = self.steps[0]
+        return step if isinstance(step, ThreadChange) else None
 
 
 class Where(NamedTuple):

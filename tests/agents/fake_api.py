@@ -76,6 +76,9 @@ class FakeApi:
             while request := await _read(reader):
                 self.requests.append(request)
                 await self._handle(request, reader, writer)
+            if not self.requests:
+                # On a busy machine, the client can give up before its request has arrived.
+                self.hung_up.set()
         except (ConnectionError, asyncio.IncompleteReadError):
             self.hung_up.set()
         finally:

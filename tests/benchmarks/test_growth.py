@@ -1,6 +1,7 @@
 """The copies that fill large stores for benchmarks are valid threads with their own ids."""
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ async def test_multiplies_threads_of_a_store(backend: str, tmp_path: Path, postg
         await varied.fill(store, 1000)
         first = await store.verify()
         tagged = await store.count(tag="production")
-    await asyncio.to_thread(multiply, url, 3)
+    await asyncio.to_thread(multiply, url, 3, timedelta(minutes=1))
     async with open_store(url) as store:
         report = await store.verify()
         assert report.ok, report.problems

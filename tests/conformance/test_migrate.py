@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from lockstitch.errors import SchemaMismatch
 from lockstitch.model.message import text_of
 from lockstitch.store import Store, open_store
 from tests.conformance.contract import created, everything, grown
-from tests.races.processes import Gate, run
+from tests.races.processes import Gate, call, run
 from tests.samples import said
 
 pytestmark = pytest.mark.anyio
@@ -124,6 +125,22 @@ async def test_failed_migration_changes_nothing(empty_url: str, monkeypatch: pyt
         assert await store.migrate() == version
         await store.create()
         assert (await store.sql("SELECT max(version) FROM schema_versions")).rows == [(version,)]
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
+async def test_killed_migration_changes_nothing(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_store(empty_url) as store:
+        version = await store.migrate()
+        await store.create(key="k", title="before")
+    victim = "tests.races.statements:migration_killed"
+    assert await asyncio.to_thread(call, victim, empty_url, SECOND) == signal.SIGKILL
+    async with open_store(empty_url) as store:
+        assert await store.migrate() == version
+        assert (await store.thread("k")).title == "before"
+    # A column or a table of the killed migration would be an error now.
+    with_migration(monkeypatch, SECOND)
+    async with open_store(empty_url) as store:
+        assert (await store.thread("k")).title == "migrated"
 
 
 def tables_of(url: str) -> list[str]:

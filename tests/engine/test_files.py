@@ -12,10 +12,10 @@ from lockstitch.store import Store, open_store
 from tests.agents.conftest import Claude
 from tests.agents.fake_api import Answer, FakeApi
 from tests.agents.file_stores.bucket import Bucket
-from tests.agents.file_stores.conftest import bucket, s3_server
+from tests.agents.file_stores.conftest import bucket, s3_url
 from tests.engine.agents import calls, config_of, log, scripted, turn_of
 
-__all__ = ["bucket", "s3_server"]
+__all__ = ["bucket", "s3_url"]
 
 pytestmark = pytest.mark.anyio
 

@@ -12,6 +12,7 @@ from lockstitch.model import DailyMetric, Delivery, FakeClock, Feedback, Memory,
 from lockstitch.store import Store, Transaction
 from lockstitch.store.maintenance import retention
 from lockstitch.store.reports.statistics import daily_of_threads
+from tests.races.processes import call
 from tests.samples import begin_turn, finish_turn, said, turn
 from tests.waits import waiting
 
@@ -190,6 +191,27 @@ async def test_purge_keeps_usage_in_daily_metrics(timed_store: Store, clock: Fak
     clock.advance(DAY)
     await timed_store.purge(before=clock.now())
     assert len(await timed_store._backend.find(Find(DailyMetric))) == 5
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"], indirect=True)
+async def test_killed_purge_loses_and_repeats_no_figures(timed_store: Store, clock: FakeClock, store_url: str) -> None:
+    for number in range(3):
+        head = await timed_store.create()
+        committed, run = await begin_turn(timed_store, head, "q")
+        await finish_turn(timed_store, committed.head, run, "a", input_tokens=10**number)
+    clock.advance(DAY)
+    victim, number, left = "tests.races.statements:purge_killed_at", 0, {3}
+    while await asyncio.to_thread(call, victim, store_url, clock.now().timestamp(), number := number + 4):
+        runs = await timed_store._backend.find(Find(Run))
+        metrics = await timed_store._backend.find(Find(DailyMetric))
+        assert sum(run.input_tokens for run in runs) + sum(metric.input_tokens for metric in metrics) == 111
+        assert await timed_store._backend.count(Find(Stitch)) == 2 * len(runs)
+        assert (await timed_store.verify()).ok
+        left.add(len(runs))
+    assert number > 12
+    assert len(left) > 1, "some kills came after a commit"
+    assert [metric.input_tokens for metric in await timed_store._backend.find(Find(DailyMetric))] == [111]
+    assert await remaining_ids(timed_store) == set()
 
 
 async def test_purges_more_threads_than_one_page(

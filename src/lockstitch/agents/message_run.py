@@ -11,6 +11,7 @@ from lockstitch.engine.events import Listener
 from lockstitch.engine.executor import Executor, OnWaiting, retry_until_free
 from lockstitch.engine.result import Result, result_enqueued, result_for
 from lockstitch.engine.session.start import RunInput, as_message
+from lockstitch.engine.turns import take_turn
 from lockstitch.errors import Conflict, KeyTaken, LimitReached, NotFound, Refused, ThreadHeld
 from lockstitch.model import Json, Message, Thread, codec
 from lockstitch.store import Store
@@ -70,6 +71,7 @@ class MessageRun:
 
         With `detach` a worker executes the run, and the result has the status `pending`.
         """
+        await take_turn()
         options = self.options
         if options.detach and self._needs_this_process:
             refuse_detached_deps(self.spec.name)

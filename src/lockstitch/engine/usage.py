@@ -84,11 +84,16 @@ def price(provider: str, model: str, usage: Usage, at: datetime, overrides: Over
         usage.cache_write_tokens * rates.cache_write / _MILLION,
         usage.cache_read_tokens * rates.cache_read / _MILLION,
     )
-    tokens = (usage.input_tokens, usage.output_tokens, usage.cache_write_tokens, usage.cache_read_tokens)
     return {
-        **{name: float(cost) for name, cost in zip(_COSTS, costs, strict=True)},
+        "input_cost": float(costs[0]),
+        "output_cost": float(costs[1]),
+        "cache_write_cost": float(costs[2]),
+        "cache_read_cost": float(costs[3]),
         "total_cost": float(sum(costs)),
-        **dict(zip(_TOKENS, tokens, strict=True)),
+        "total_input_tokens": usage.input_tokens,
+        "total_output_tokens": usage.output_tokens,
+        "total_cache_creation_tokens": usage.cache_write_tokens,
+        "total_cache_read_tokens": usage.cache_read_tokens,
         "model_id": rates.model,
         "long_context_applied": rates.long_context,
         "currency": "USD",
@@ -109,12 +114,14 @@ def add(total: Json, cost: Json) -> Json:
     both: Json = {}
     if priced:
         first, last = priced[0], priced[-1]
-        both = {name: _sum(item[name] for item in priced) for name in (*_COSTS, "total_cost")}
-        both.update({name: sum(item[name] for item in priced) for name in _TOKENS})
+        is_sum = len(priced) == 2
+        both = {name: _sum(first[name], last[name] if is_sum else 0.0) for name in (*_COSTS, "total_cost")}
+        for name in _TOKENS:
+            both[name] = first[name] + last[name] if is_sum else first[name]
         both["model_id"] = first["model_id"]
-        both["long_context_applied"] = any(item["long_context_applied"] for item in priced)
+        both["long_context_applied"] = first["long_context_applied"] or last["long_context_applied"]
         both["currency"] = first["currency"]
-        both["source"] = "+".join(sorted({part for item in priced for part in str(item["source"]).split("+")}))
+        both["source"] = _sources(first["source"], last["source"])
         both["version"] = last["version"] or first["version"]
     return {**both, "unpriced": unpriced} if unpriced else both
 
@@ -124,12 +131,15 @@ def total(cost: Json) -> float | None:
     return cost.get("total_cost")
 
 
-def _sum(values: Any) -> float:
+def _sum(first: Any, second: Any) -> float:
     # Add decimals, so that a thousand small costs have no rounding error.
-    counted = [value for value in values if value]
-    if len(counted) < 2:
-        return float(counted[0]) if counted else 0.0
-    return float(sum((Decimal(str(value)) for value in counted), Decimal(0)))
+    if not first or not second:
+        return float(first or second or 0.0)
+    return float(Decimal(str(first)) + Decimal(str(second)))
+
+
+def _sources(first: Any, second: Any) -> str:
+    return "+".join(sorted({*str(first).split("+"), *str(second).split("+")}))
 
 
 def _override_rates(model: str, overrides: Overrides) -> _Rates | None:
@@ -164,11 +174,10 @@ def _known_rates(provider: str, model: str, usage: Usage, at: datetime) -> _Rate
         _warn("No prices: genai-prices is not installed. Run: pip install 'lockstitch[prices]'")
         return None
     try:
-        model_info = _model_info(provider, model, id(get_snapshot()))
-        if model_info is None:
+        prices = _model_prices(provider, model, id(get_snapshot()))
+        if prices is None:
             raise LookupError(model)
-        prices = model_info.get_prices(at)
-        return _rates_of(prices, model_info.id, version, usage.input_tokens)
+        return prices.at(at, version, usage.input_tokens)
     except LookupError:
         _warn(f"Unknown price of {named}. Pass `prices` to the agent to count its costs.")
         return None
@@ -187,14 +196,33 @@ def _price_table() -> "tuple[Callable[[], DataSnapshot], str]":
     return get_snapshot, genai_prices.__version__
 
 
+class _ModelPrices:
+    """The prices of one model. Rates that do not depend on the number of tokens are computed once."""
+
+    def __init__(self, model: "ModelInfo") -> None:
+        self._model = model
+        self._rates: dict[int, _Rates] = {}
+        """By the id of the prices, which are objects of the table. They can change at a date or a time of the day."""
+
+    def at(self, at: datetime, version: str, input_tokens: int) -> _Rates:
+        """Return the rates of a call at that time."""
+        prices = self._model.get_prices(at)
+        rates = self._rates.get(id(prices))
+        if rates is None:
+            rates = _rates_of(prices, self._model.id, version, input_tokens)
+            if not any(hasattr(price, "tiers") for price in vars(prices).values()):
+                self._rates[id(prices)] = rates
+        return rates
+
+
 @lru_cache(maxsize=4_096)
-def _model_info(provider: str, model: str, snapshot_id: int) -> "ModelInfo | None":
-    """Return the entry of the price table, or None. Cached per table, because a failed search reads all its models."""
+def _model_prices(provider: str, model: str, snapshot_id: int) -> _ModelPrices | None:
+    """Return the prices of a model, or None. Cached per table, because a failed search reads all its models."""
     from genai_prices.data_snapshot import get_snapshot
 
     for provider_name, model_name in _table_names(provider, model):
         try:
-            return get_snapshot().find_provider_model(model_name, None, provider_name or None, None)[1]
+            return _ModelPrices(get_snapshot().find_provider_model(model_name, None, provider_name or None, None)[1])
         except LookupError:
             continue
     return None

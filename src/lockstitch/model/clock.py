@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 import orjson
@@ -18,8 +19,8 @@ class Clock(Protocol):
 class SystemClock:
     """The clock of the machine."""
 
-    def now(self) -> datetime:
-        return datetime.now(UTC)
+    # A step asks for the time a dozen times. A function in Python would take as long as the time itself.
+    now = staticmethod(partial(datetime.now, UTC))
 
 
 class FakeClock:

@@ -12,8 +12,8 @@ from lockstitch.model import codec
 from lockstitch.model.run import Run
 from lockstitch.model.thread import Thread
 
-ThreadSort = Literal["time", "latency", "tokens", "cost", "model"]
-"""Order of a list of threads: by last activity, by a figure, or by the model of the last run."""
+ThreadSort = Literal["time", "status", "latency", "tokens", "cost", "model"]
+"""Order of a list of threads: by last activity, by status, by a figure, or by the model of the last run."""
 
 FIGURES: Final = ("model", "latency_ms", "total_tokens", "total_cost", "last_error")
 """The fields of `Thread` that `figures_after` returns."""

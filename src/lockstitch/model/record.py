@@ -37,7 +37,9 @@ _TEXT_REASONS = {
 }
 
 
-Count = Annotated[int, Field(ge=0, lt=2**63)]
+_COUNTS = 2**63
+
+Count = Annotated[int, Field(ge=0, lt=_COUNTS)]
 """A whole number that every store can keep in a plain column."""
 
 
@@ -185,7 +187,20 @@ def _field_names(kind: type[Record]) -> set[str]:
 def _checks(kind: type[Record]) -> dict[str, Callable[[Any], Any]]:
     """Return the validator of each field."""
     hints = get_type_hints(kind, include_extras=True)
-    return {name: TypeAdapter[Any](hints[name]).validator.validate_python for name in kind.model_fields}
+    checks: dict[str, Callable[[Any], Any]] = {}
+    for name in kind.model_fields:
+        check = TypeAdapter[Any](hints[name]).validator.validate_python
+        checks[name] = _count_check(check) if Count in (hints[name], *get_args(hints[name])) else check
+    return checks
+
+
+def _count_check(validate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a validator of counts that calls `validate` only for values that are no plain number."""
+
+    def check(value: Any) -> Any:
+        return value if type(value) is int and 0 <= value < _COUNTS else validate(value)
+
+    return check
 
 
 @cache

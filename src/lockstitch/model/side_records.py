@@ -488,7 +488,7 @@ class SavedView(Record):
     columns: list[str] = []
     """Names of the columns, in their order. Empty: the default columns."""
     sort: Text = "time"
-    """Name of the order: `time`, `latency`, `tokens`, `cost` or `model`."""
+    """Name of the order: `time`, `status`, `latency`, `tokens`, `cost` or `model`."""
     ascending: bool = False
     """True if the lowest value comes first."""
     is_default: bool = False

@@ -1,6 +1,6 @@
 """`Entry` and `Stitch`: one entry of a thread's append-only log, before and after it has a position."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final
 from uuid import UUID
@@ -108,7 +108,7 @@ class Entry(Record):
     def __init__(self, **values: Any) -> None:
         _derive(values)
         self._fill(values)
-        object.__setattr__(self, "_texts", None)
+        _set_texts(self, None)
         _require_consistent(self)
 
     @classmethod
@@ -139,7 +139,7 @@ class Entry(Record):
             # The caller may change its own dict afterwards.
             fields["message"] = dict(fields["message"])
         entry = Entry.unchecked(fields)
-        object.__setattr__(entry, "_texts", None)
+        _set_texts(entry, None)
         _require_consistent(entry)
         return entry
 
@@ -159,18 +159,21 @@ class Entry(Record):
             elif message is None:
                 message = codec.dumps(self.message)
             texts = message, codec.dumps(self.data) if self.data else b"{}"
-            object.__setattr__(self, "_texts", texts)
+            _set_texts(self, texts)
         return texts
 
     def drop_texts(self) -> None:
         """Release the memory of the JSON texts."""
-        object.__setattr__(self, "_texts", None)
+        _set_texts(self, None)
 
     @property
     def in_chain(self) -> bool:
         """True if `previous_id` links the stitch. Stitches of imported traces have a parent instead."""
         return self.type in CHAIN_TYPES and self.parent_id is None
 
+
+# `object.__setattr__` would look up the slot each time, and the class forbids to set it.
+_set_texts: Final[Callable[[Entry, Any], None]] = Entry.__dict__["_texts"].__set__
 
 _CHOSEN_TEXTS: Final = ("name", "call_id", "status")
 """Text fields with values that a model or a provider can choose."""
@@ -265,17 +268,19 @@ def at_position(
 ) -> Stitch:
     """Return `entry` at a position, without validation: an entry is validated when it is made. An entry without a time
     gets `now`."""
-    values = dict(entry.__dict__)
+    values = {
+        **entry.__dict__,
+        "thread_id": thread_id,
+        "position": position,
+        "previous_id": previous_id if entry.in_chain else None,
+        "fence": fence,
+        "log_id": None,
+    }
     if values["at"] is None:
         values["at"] = now
-    values["thread_id"] = thread_id
-    values["position"] = position
-    values["previous_id"] = previous_id if entry.in_chain else None
-    values["fence"] = fence
-    values["log_id"] = None
     stitch = Stitch.unchecked(values)
     # The content is the same, so its JSON texts are.
-    object.__setattr__(stitch, "_texts", getattr(entry, "_texts", None))
+    _set_texts(stitch, getattr(entry, "_texts", None))
     return stitch
 
 

@@ -26,7 +26,7 @@ from lockstitch.model.delivery import child_report
 from lockstitch.model.figures import ThreadSort
 from lockstitch.model.ids import SHORT_ID
 from lockstitch.store.queries.overview import descendants_of
-from lockstitch.store.queries.thread_list import conditions_of, order_of, place_of
+from lockstitch.store.queries.thread_list import STATUSES, conditions_of, order_of, place_of
 from lockstitch.store.transaction import Transaction
 from lockstitch.store.writes.writer import CommitWriter
 
@@ -412,10 +412,11 @@ class ThreadsApi:
             error: True: only threads with a failed run. A text: only if the error of the last failed run contains it.
             tag: Only threads with a run that has this tag. Of several tags, all of them.
             metadata: Only threads with runs that have these values in their metadata.
-            sort: `time`: by last activity. `latency`: by the duration of the last run. `tokens` and `cost`: by the sums
-                of the ended runs. `model`: by the model of the last run, then by last activity. Threads without the
-                figure or the model are left out.
-            ascending: Start with the lowest value.
+            sort: `time`: by last activity. `status`: running, waiting, pending, failed, completed, cancelled, each by
+                last activity. `latency`: by the duration of the last run. `tokens` and `cost`: by the sums of the ended
+                runs. `model`: by the model of the last run, then by last activity. Threads without the figure or the
+                model are left out.
+            ascending: Start with the lowest value. By status: the last status, and its oldest thread.
 
         Raises:
             Refused: If a filter or the order is not valid.
@@ -451,8 +452,34 @@ class ThreadsApi:
             found = await self._backend.find(Find(Thread, where))
             threads = [thread for thread in found if all_projects or thread.project == self.project]
             return sorted(threads, key=lambda thread: place_of(thread, sort), reverse=not ascending)
+        if sort == "status":
+            wanted = STATUSES if status is None else [status] if isinstance(status, str) else status
+            return await self._by_status(where, wanted, order, after, limit, offset)
         seen = place_of(after, sort) if after else None
         return await self._backend.find(Find(Thread, where, order=order, after=seen, limit=limit, offset=offset))
+
+    async def _by_status(
+        self,
+        where: Sequence[Condition],
+        wanted: Collection[str],
+        order: Sequence[str],
+        after: Thread | None,
+        limit: int | None,
+        offset: int,
+    ) -> list[Thread]:
+        """Return the threads of one status after the other. The database has no index in this order."""
+        statuses = STATUSES if order[0].startswith("-") else STATUSES[::-1]
+        threads: list[Thread] = []
+        for status in statuses[statuses.index(after.status) if after else 0 :]:
+            if status not in wanted:
+                continue
+            left = None if limit is None else limit + offset - len(threads)
+            if left == 0:
+                break
+            seen = place_of(after, "time") if after and after.status == status else None
+            of_status = (*where, Where("status", "=", status))
+            threads += await self._backend.find(Find(Thread, of_status, order=order, after=seen, limit=left))
+        return threads[offset:]
 
     async def threads_by_id(self, ids: Collection[UUID], *, all_projects: bool = False) -> dict[UUID, Thread]:
         """Return the threads with these ids, by id. Ids that this project does not have are left out.

@@ -7,10 +7,10 @@ transaction nor its parts.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from lockstitch.backend import Commit, Condition, Fields, Find, RecordChange, ThreadChange
@@ -34,12 +34,8 @@ RESTING_STATUSES = frozenset({"pending", "waiting"}) | TERMINAL_STATUSES
 
 
 # `list[Entry]` as a factory costs five times as much, and one append makes many of these lists.
-def _new_list() -> list[Any]:
-    return []
-
-
-def _new_dict() -> dict[Any, Any]:
-    return {}
+_new_list = cast("Callable[[], list[Any]]", list)
+_new_dict = cast("Callable[[], dict[Any, Any]]", dict)
 
 
 @dataclass(slots=True)
@@ -141,6 +137,13 @@ class Transaction:
         self.update(head).moved_key = {"key": None}
         self.update(new_thread).moved_key = {"key": head.key}
 
+    @property
+    def only_updates(self) -> bool:
+        """True if it has nothing but updates."""
+        records = self.records or self.new_records or self.default_records or self.delete_records
+        others = self.deliveries or self.new_threads or self.delete_threads or self.webhook_events
+        return not (others or records or self.changed_records)
+
     def known_depths(self) -> dict[UUID, int]:
         """Return the depths of the updated threads, of their parents, and those in `depths`."""
         depths = dict(self.depths)
@@ -160,28 +163,26 @@ def plan_commit(transaction: Transaction, worker_id: UUID | None, now: datetime)
 
     Raises `ThreadBusy`, `ThreadEnded` or `Refused` if the rules of a thread forbid an update.
     """
+    updates = transaction.updates
+    if len(updates) == 1 and transaction.only_updates:
+        return Commit((_plan_update(updates[0], 0, worker_id, now),))
     if any(issubclass(find.kind, Thread | Run | Stitch) for find in transaction.delete_records):
         raise Refused("`delete_records` cannot delete threads, runs or stitches. Nothing was written.")
     if any(issubclass(change.kind, Thread | Run | Stitch) for change in transaction.changed_records):
         raise Refused("`change` cannot change threads, runs or stitches. Nothing was written.")
-    updates = transaction.updates
-    steps: Sequence[ThreadChange | Delivery]
-    new_threads: Sequence[Thread] = ()
-    if len(updates) == 1 and not transaction.deliveries and not transaction.new_threads:
-        steps = (_plan_update(updates[0], 0, worker_id, now),)
-    else:
-        heads = {update.head.id: update.head for update in updates}
-        if len(heads) < len(updates):
-            raise Refused("A transaction has at most one update per thread. Nothing was written.")
-        new_threads = [_with_depth(thread, heads) for thread in transaction.new_threads]
-        new_children = Counter(thread.parent_id for thread in new_threads)
-        depths = transaction.known_depths()
-        steps = [_plan_update(update, new_children[update.head.id], worker_id, now) for update in updates]
-        steps += transaction.deliveries
-        # No other writer can lock a new thread, so its steps may come last. `move_key` needs it: the key must be free.
-        new_ids = {thread.id for thread in new_threads}
-        steps.sort(key=lambda step: (step.thread_id in new_ids, -depths[step.thread_id], step.thread_id))
-        new_threads.sort(key=lambda thread: thread.depth)
+    heads = {update.head.id: update.head for update in updates}
+    if len(heads) < len(updates):
+        raise Refused("A transaction has at most one update per thread. Nothing was written.")
+    new_threads = [_with_depth(thread, heads) for thread in transaction.new_threads]
+    new_children = Counter(thread.parent_id for thread in new_threads)
+    depths = transaction.known_depths()
+    steps: list[ThreadChange | Delivery]
+    steps = [_plan_update(update, new_children[update.head.id], worker_id, now) for update in updates]
+    steps += transaction.deliveries
+    # No other writer can lock a new thread, so its steps may come last. `move_key` needs it: the key must be free.
+    new_ids = {thread.id for thread in new_threads}
+    steps.sort(key=lambda step: (step.thread_id in new_ids, -depths[step.thread_id], step.thread_id))
+    new_threads.sort(key=lambda thread: thread.depth)
     return Commit(
         steps,
         new_threads,
@@ -207,7 +208,9 @@ def head_after(update: ThreadUpdate, change: ThreadChange) -> Thread:
     values = update.head.__dict__ | change.head
     values["position"] += len(change.stitches)
     values["pending_children"] += change.new_children
-    values["tip_id"] = next((stitch.id for stitch in reversed(change.stitches) if stitch.in_chain), values["tip_id"])
+    tip_id = change.tip_id
+    if tip_id is not None:
+        values["tip_id"] = tip_id
     return Thread.unchecked(values)
 
 
@@ -229,32 +232,32 @@ def _plan_update(update: ThreadUpdate, new_children: int, worker_id: UUID | None
         # The deliveries arrived before their reader wrote its entries.
         entries = [*(delivery.as_entry() for delivery in update.consumed), *entries]
     stitches = position_entries(head, entries, now)
-    fields: Fields = {
-        **derived_head_fields(update, new_runs, stitches),
-        **set_fields,
-        **update.moved_key,
-        "updated_at": now,
-    }
+    fields = derived_head_fields(update, new_runs, stitches)
+    fields |= set_fields
+    fields |= update.moved_key
+    fields["updated_at"] = now
     if head.suspect and _progresses(update, fields):
         fields |= _CLEARED
     status = fields.get("status", head.status)
-    since = None
-    if status == "waiting":
-        waits = parse_waits(fields["waiting_for"]) if "waiting_for" in fields else head.waits
-        since = awaiting_person_since(waits)
-    if since != head.awaiting_person_since and ("status" in set_fields or "waiting_for" in set_fields):
-        fields["awaiting_person_since"] = since
-    if status != "running" and head.worker_id is not None and "status" in fields:
-        fields["worker_id"] = None
-        if head.alone:
-            fields["alone"] = False
-    if status == "pending" and "status" in fields:
-        fields.setdefault("wake_at", now)
+    if "status" in set_fields or "waiting_for" in set_fields:
+        since = _awaiting_person_since(head, status, fields)
+        if since != head.awaiting_person_since:
+            fields["awaiting_person_since"] = since
+    goes_to_rest = False
+    if "status" in fields:
+        if status != "running" and head.worker_id is not None:
+            fields["worker_id"] = None
+            if head.alone:
+                fields["alone"] = False
+        if status == "pending":
+            fields.setdefault("wake_at", now)
+        goes_to_rest = status in RESTING_STATUSES and status != "pending"
     if status in TERMINAL_STATUSES and head.worker_id is None and not stitches:
         # No compared value changes otherwise, so a writer that read the open thread could still write to it.
         fields["fence"] = head.fence + 1
-    goes_to_rest = "status" in fields and status in RESTING_STATUSES and status != "pending"
-    consumed = [(delivery.id, stitch.position) for delivery, stitch in zip(update.consumed, stitches, strict=False)]
+    consumed: list[tuple[UUID, int]] = []
+    if update.consumed:
+        consumed = [(delivery.id, stitch.position) for delivery, stitch in zip(update.consumed, stitches, strict=False)]
     return ThreadChange(
         thread_id=head.id,
         fence=head.fence,
@@ -269,6 +272,13 @@ def _plan_update(update: ThreadUpdate, new_children: int, worker_id: UUID | None
         new_children=new_children,
         blob_refs=update.blob_refs,
     )
+
+
+def _awaiting_person_since(head: Thread, status: str, fields: Fields) -> datetime | None:
+    """Return the time since which a thread waits for a person after a change."""
+    if status != "waiting":
+        return None
+    return awaiting_person_since(parse_waits(fields["waiting_for"]) if "waiting_for" in fields else head.waits)
 
 
 def _progresses(update: ThreadUpdate, fields: Fields) -> bool:
@@ -338,9 +348,9 @@ def derived_head_fields(update: ThreadUpdate, new_runs: Sequence[Run], stitches:
     if finished:
         fields["total_runs"] = head.total_runs + finished
     ended: list[tuple[Run | None, Run]] = [(None, run) for run in new_runs if not run.open]
-    ended += [
-        (run, run.changed(**changed)) for run, changed in update.run_updates if "status" in changed or not run.open
-    ]
+    for run, changed in update.run_updates:
+        if "status" in changed or not run.open:
+            ended.append((run, run.changed(**changed)))
     return fields | figures_after(head, ended, fields) if ended else fields
 
 

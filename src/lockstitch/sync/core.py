@@ -388,10 +388,11 @@ class SyncStoreCore(SyncStoreBase):
             error: True: only threads with a failed run. A text: only if the error of the last failed run contains it.
             tag: Only threads with a run that has this tag. Of several tags, all of them.
             metadata: Only threads with runs that have these values in their metadata.
-            sort: `time`: by last activity. `latency`: by the duration of the last run. `tokens` and `cost`: by the sums
-                of the ended runs. `model`: by the model of the last run, then by last activity. Threads without the
-                figure or the model are left out.
-            ascending: Start with the lowest value.
+            sort: `time`: by last activity. `status`: running, waiting, pending, failed, completed, cancelled, each by
+                last activity. `latency`: by the duration of the last run. `tokens` and `cost`: by the sums of the ended
+                runs. `model`: by the model of the last run, then by last activity. Threads without the figure or the
+                model are left out.
+            ascending: Start with the lowest value. By status: the last status, and its oldest thread.
 
         Raises:
             Refused: If a filter or the order is not valid.
@@ -1059,6 +1060,16 @@ class SyncStoreCore(SyncStoreBase):
             limit: Maximum number of runs. None: all.
         """
         return self._portal.call(self._store.find_runs(threads, *where, order=order, limit=limit))
+
+    def last_runs(self, threads: Collection[Thread]) -> dict[UUID, Run]:
+        """Return the last run of each thread, nested runs included, by the id of the thread.
+
+        The time does not depend on the number of runs.
+
+        Args:
+            threads: Heads of the threads.
+        """
+        return self._portal.call(self._store.last_runs(threads))
 
     def runs_by_id(self, thread_id: UUID, ids: Collection[UUID]) -> dict[UUID, Run]:
         """Return runs of a thread, by id. Ids of runs of other threads are ignored.

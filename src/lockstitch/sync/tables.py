@@ -394,6 +394,19 @@ class SyncStatistics:
         """
         return self._portal.call(self._statistics.usage(*by, all_projects=all_projects, most=most, **only))
 
+    def breakdown(self, *by: Group, all_projects: bool = False, **only: Unpack[RunFilter]) -> list[UsageTable]:
+        """Return the tables of `usage` by each of these groups alone. The runs are read once for all of them.
+
+        Args:
+            *by: The groups, without `tag`.
+            all_projects: Include all projects.
+            **only: Filters of runs, see `RunFilter`.
+
+        Raises:
+            Refused: If a group or a filter is not valid.
+        """
+        return self._portal.call(self._statistics.breakdown(*by, all_projects=all_projects, **only))
+
     def largest(
         self, per: Span, by: Group, limit: int, *, all_projects: bool = False, **only: Unpack[RunFilter]
     ) -> LargestUsage:

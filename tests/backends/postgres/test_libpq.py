@@ -1,6 +1,7 @@
 """Single statements with libpq: prepared when repeated, and sent again when the session has lost them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import psycopg
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from lockstitch.backend import Find, Where
 from lockstitch.backends.postgres import libpq
 from lockstitch.backends.postgres.backend import PostgresBackend
+from lockstitch.backends.sql.queries import Rows
 from lockstitch.errors import Conflict, Refused
 from lockstitch.model import SystemClock, Thread
 from tests.backends.postgres.wire import option
@@ -46,6 +48,32 @@ async def test_repeated_statement_is_prepared_once(narrow: PostgresBackend) -> N
     for _ in range(5):
         thread = await grown(narrow, thread, said("x"))
     assert sum(statement.startswith("WITH head") for statement in await prepared(narrow)) == 1
+
+
+async def test_reads_each_response_in_one_callback(narrow: PostgresBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the socket is still readable when the caller continues, and the event loop reports it again."""
+    events: list[str] = []
+    wake, execute = libpq.LibpqConnection._wake, libpq.LibpqConnection.execute
+
+    def counted_wake(connection: libpq.LibpqConnection) -> None:
+        events.append("callback")
+        wake(connection)
+
+    async def counted_execute(connection: libpq.LibpqConnection, sql: bytes, values: Sequence[Any]) -> Rows:
+        events.append("statement")
+        return await execute(connection, sql, values)
+
+    monkeypatch.setattr(libpq.LibpqConnection, "_wake", counted_wake)
+    monkeypatch.setattr(libpq.LibpqConnection, "execute", counted_execute)
+    thread = await created(narrow)
+    for _ in range(4):
+        thread = await grown(narrow, thread, said("x"))
+    # From here on no statement is prepared, which would be a further response.
+    events.clear()
+    for _ in range(10):
+        thread = await grown(narrow, thread, said("x"))
+    # A response may come in two parts.
+    assert events.count("statement") <= events.count("callback") <= events.count("statement") + 3
 
 
 async def test_statement_is_sent_again_when_session_lost_it(narrow: PostgresBackend) -> None:

@@ -334,12 +334,14 @@ def _chunks(content: list[Json], chunk: int | None) -> Iterator[Chunk]:
 
 
 def _response(request: ModelRequest, reply: ScriptedReply, content: list[Json]) -> Response:
-    has_calls = any(block.get("type") == "tool_use" for block in content)
+    stop_reason: StopReason = reply.stop_reason or "end_turn"
+    if reply.stop_reason is None and any(block.get("type") == "tool_use" for block in content):
+        stop_reason = "tool_use"
     return Response(
         message={"role": "assistant", "content": content},
-        stop_reason=reply.stop_reason or ("tool_use" if has_calls else "end_turn"),
+        stop_reason=stop_reason,
         usage=reply.usage or _estimate(request, content),
-        finish_reason=reply.stop_reason or ("tool_use" if has_calls else "end_turn"),
+        finish_reason=stop_reason,
         response_id=f"scripted_{request.turn}_{request.step}",
         model=request.model,
         container_id=reply.container_id,

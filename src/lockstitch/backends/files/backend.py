@@ -19,7 +19,9 @@ from lockstitch.backend import (
     Receipt,
     SearchHit,
     Sizes,
+    ThreadChange,
     ThreadUsage,
+    Where,
 )
 from lockstitch.backends.files import append as change
 from lockstitch.backends.files import claim, coordinator, extensions, log, put, reports, schema
@@ -31,7 +33,7 @@ from lockstitch.backends.files.coordinator import FolderCoordinator
 from lockstitch.backends.files.delete import delete
 from lockstitch.backends.files.disk import translate
 from lockstitch.backends.files.transaction import Folder, Transaction
-from lockstitch.errors import LockstitchError, Refused, StoreUnreachable
+from lockstitch.errors import Conflict, LockstitchError, Refused, StoreUnreachable
 from lockstitch.extension import Extension
 from lockstitch.model import Clock, Limit, Record, Run, Stitch, Thread, Worker
 from lockstitch.model.clock import uptime
@@ -73,6 +75,14 @@ class FilesBackend:
 
     async def append_encoded(self, rows: Any) -> None:
         commit, records = rows
+        # The databases have unique indexes on these ids.
+        changes: list[ThreadChange] = commit.steps
+        for kind, ids in (
+            (Run, [run.id for step in changes for run in step.new_runs]),
+            (Stitch, [stitch.id for step in changes for stitch in step.stitches]),
+        ):
+            if await self.find(Find(kind, (Where("id", "in", ids),), limit=1)):
+                raise Conflict("Another writer has stored one of these traces. Nothing was written.")
 
         def work(transaction: Transaction) -> None:
             change.append(transaction, commit, self._clock.now())

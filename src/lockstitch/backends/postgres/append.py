@@ -88,7 +88,7 @@ def begin(dialect: Dialect, new: NewThread) -> Script[list[Receipt]]:
 
 def _statement(dialect: Dialect, thread_change: ThreadChange) -> Statement:
     """Return the statement of a change. Its values have the order of `_names`."""
-    head = head_columns(thread_change)
+    head, encode_id = head_columns(thread_change), dialect.encode_id
     new_runs, runs = _settled(thread_change) if thread_change.runs else (thread_change.new_runs, ())
     stitches = thread_change.stitches[:ROWS]
     shape = Shape(
@@ -102,10 +102,10 @@ def _statement(dialect: Dialect, thread_change: ThreadChange) -> Statement:
         len(thread_change.blob_refs),
     )
     values: list[Any] = [
-        thread_change.thread_id.hex,
+        encode_id(thread_change.thread_id),
         str(thread_change.fence),
         str(thread_change.position),
-        None if thread_change.worker_id is None else thread_change.worker_id.hex,
+        None if thread_change.worker_id is None else encode_id(thread_change.worker_id),
         str(thread_change.position + len(thread_change.stitches)),
     ]
     if thread_change.new_children:
@@ -116,12 +116,12 @@ def _statement(dialect: Dialect, thread_change: ThreadChange) -> Statement:
     for run in new_runs:
         values += dialect.row(run, _GENERATED)
     for run_id, fields in runs:
-        values.append(run_id.hex)
+        values.append(encode_id(run_id))
         values += dialect.encode(Run, fields).values()
     for stitch in stitches:
         values += dialect.row(stitch, _GENERATED)
     for letter_id, position in thread_change.consumed:
-        values += (letter_id.hex, str(position))
+        values += (encode_id(letter_id), str(position))
     values += thread_change.blob_refs
     return Statement(_text(dialect, shape), values)
 
@@ -225,7 +225,7 @@ def _inserted(kind: type[Record]) -> list[str]:
 def makes_work(commit: Commit, receipts: Sequence[Receipt], now: datetime) -> bool:
     """True if a commit may have made a thread ready. It may return True without need, but never False wrongly."""
     created = any(is_ready(thread, now) for thread in commit.new_threads)
-    return created or any(_wakes(step, receipt, now) for step, receipt in zip(commit.steps, receipts, strict=True))
+    return created or any(wakes(step, receipt, now) for step, receipt in zip(commit.steps, receipts, strict=True))
 
 
 def is_ready(thread: Thread, now: datetime) -> bool:
@@ -234,7 +234,8 @@ def is_ready(thread: Thread, now: datetime) -> bool:
     return waits and _has_come(thread.wake_at, now)
 
 
-def _wakes(step: ThreadChange | Delivery | ThreadEdit, receipt: Receipt, now: datetime) -> bool:
+def wakes(step: ThreadChange | Delivery | ThreadEdit, receipt: Receipt, now: datetime) -> bool:
+    """True if a step may have made its thread ready."""
     if isinstance(step, Delivery):
         return receipt.woken
     if isinstance(step, ThreadEdit):

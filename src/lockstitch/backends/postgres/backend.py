@@ -19,13 +19,12 @@ from lockstitch.backend import (
     Receipt,
     SearchHit,
     Sizes,
-    ThreadChange,
     ThreadEdit,
     ThreadUsage,
     Where,
 )
 from lockstitch.backends.postgres import records as bulk
-from lockstitch.backends.postgres.append import begin, change, fits, is_ready, makes_work
+from lockstitch.backends.postgres.append import begin, change, fits, is_ready, makes_work, wakes
 from lockstitch.backends.postgres.append_group import AppendGroup
 from lockstitch.backends.postgres.caller_transaction import ExternalTransaction, insert, place, undone_alone
 from lockstitch.backends.postgres.connection import translate
@@ -71,6 +70,13 @@ class PostgresBackend:
         return await self._pool.run(lambda connection: migrate(connection, self._dialect, shown))
 
     async def append(self, commit: Commit) -> list[Receipt]:
+        step = commit.only_change
+        if step is not None and fits(step):
+            receipt = await self._appends.run(lambda: change(self._dialect, step))
+            self._notifier.notify(step.thread_id, receipt.position or 0)
+            if wakes(step, receipt, self._clock.now()):
+                self._notifier.notify_ready()
+            return [receipt]
         new = new_threads_only(commit, blob_refs=len(commit.new_threads) == 1) or ()
         if len(new) == 1 and fits(new[0].change):
             receipts = await self._pool.alone(lambda: begin(self._dialect, new[0]), repeatable=False)
@@ -305,7 +311,7 @@ def _one(statement: Statement) -> Script[Rows]:
 
 
 def _is_one_statement(commit: Commit) -> bool:
-    """True if the commit is a single change, edit or new record, which needs no explicit transaction."""
+    """True if the commit is a single edit or new record, which needs no explicit transaction."""
     if commit.deleted_threads or commit.superseded:
         return False
     records = (commit.records, commit.new_records, commit.default_records, commit.deleted_records)
@@ -313,4 +319,4 @@ def _is_one_statement(commit: Commit) -> bool:
     if sum(map(len, (commit.steps, commit.new_threads, commit.webhook_events, *records))) != 1:
         return False
     step = commit.steps[0] if commit.steps else None
-    return step is None or isinstance(step, ThreadEdit) or (isinstance(step, ThreadChange) and fits(step))
+    return step is None or isinstance(step, ThreadEdit)

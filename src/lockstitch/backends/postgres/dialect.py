@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
 from lockstitch.backends.sql import operations, queries
-from lockstitch.backends.sql.dialect import Dialect, Target
+from lockstitch.backends.sql.dialect import Dialect, Target, id_text
 from lockstitch.extension import Extension
 from lockstitch.model import (
     SIDE_RECORDS,
@@ -151,7 +150,7 @@ def dialect(clock: Clock) -> Dialect:
         # Projects take turns in the same order on every backend, independent of the collation of the database.
         words={"ready": "", "due": "", "held": "", "suspect": "", "binary": 'COLLATE "C"', "rows": "", **_FIGURES},
         encoders={
-            ColumnKind.UUID: attrgetter("hex"),
+            ColumnKind.UUID: id_text,
             ColumnKind.INTEGER: str,
             ColumnKind.NUMBER: str,
             ColumnKind.BOOLEAN: _boolean,

@@ -174,7 +174,6 @@ class LibpqConnection:
         while pgconn.is_busy():
             self._waiter = self._loop.create_future()
             await self._waiter
-            pgconn.consume_input()
         return pgconn.get_result()
 
     def _register(self) -> None:
@@ -240,9 +239,21 @@ class LibpqConnection:
         return last
 
     def _wake(self) -> None:
-        if self._waiter is not None:
-            if not self._waiter.done():
-                self._waiter.set_result(None)
+        """Read what the server has sent, and wake the caller if the result is complete.
+
+        If the caller read it, the socket would still be readable in the iteration of the event loop that continues it.
+        """
+        waiter = self._waiter
+        if waiter is not None:
+            if waiter.done():
+                return
+            try:
+                self._pgconn.consume_input()
+            except psycopg.OperationalError as exc:
+                waiter.set_exception(exc)
+            else:
+                if not self._pgconn.is_busy():
+                    waiter.set_result(None)
             return
         # One event may come from data that was just read. More events mean that the server sends something unasked,
         # most likely that it closes the connection. The next user of the connection checks this first.

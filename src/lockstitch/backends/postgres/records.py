@@ -17,9 +17,11 @@ from lockstitch.backends.sql import operations
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.operations import NewThread, choice, choosing, claim_thread, claimed_threads
 from lockstitch.backends.sql.queries import Rows, Script, Statement
+from lockstitch.backends.sql.tables import table_of
 from lockstitch.backends.sql.totals import unsettle
 from lockstitch.errors import Conflict, Refused
 from lockstitch.model import ColumnKind, Record, Run, Stitch, SystemClock, Thread, columns
+from lockstitch.model.record import column_kinds
 from lockstitch.model.worker import ClaimRequest
 
 MANY = 50
@@ -76,7 +78,8 @@ async def begin(connection: Connection, dialect: Dialect, new: Sequence[NewThrea
 class EncodedThreads(NamedTuple):
     """New threads with their runs, stitches and side records, in the text form of COPY."""
 
-    tables: list[tuple[type[Record], bytes]]
+    tables: list[tuple[type[Record], tuple[str, ...], bytes]]
+    """The class, the columns and the rows of each table."""
     positions: dict[UUID, int]
     """The last position of each thread."""
 
@@ -92,28 +95,30 @@ def encode(commit: Commit, records: Sequence[Record]) -> EncodedThreads | None:
         [stitch for _, change in new for stitch in change.stitches],
         records,
     )
-    tables = [(type(rows[0]), _copy_text(rows)) for rows in kinds if rows]
+    tables = [(type(rows[0]), *_copy_text(rows)) for rows in kinds if rows]
     return EncodedThreads(tables, {head.id: head.position for head, _ in new})
 
 
-def _copy_text(records: Sequence[Record]) -> bytes:
-    encoding = _encoding()
-    left_out = frozenset({"log_id"})
-    kinds = [column.kind for column in columns(type(records[0])) if column.name not in left_out]
+def _copy_text(records: Sequence[Record]) -> tuple[tuple[str, ...], bytes]:
+    """Return the columns and the rows of records of one class."""
+    table = table_of(_encoding(), records, frozenset({"log_id"}))
+    kinds = column_kinds(type(records[0]))
     # Only these can have characters that COPY escapes.
-    texts = [index for index, kind in enumerate(kinds) if kind in (ColumnKind.TEXT, ColumnKind.JSON)]
-    lines: list[str] = []
-    for record in records:
-        row = encoding.row(record, left_out)
-        for index in texts:
-            if row[index] is not None:
-                row[index] = _escaped(row[index])
-        lines.append("\t".join("\\N" if value is None else value for value in row))
-    lines.append("")
-    return "\n".join(lines).encode()
+    contents = [
+        list(map(_escaped if kinds[name] in (ColumnKind.TEXT, ColumnKind.JSON) else _or_null, content))
+        for name, content in zip(table.names, table.columns, strict=True)
+    ]
+    lines = ["\t".join(row) for row in zip(*contents, strict=True)]
+    return table.names, "\n".join([*lines, ""]).encode()
 
 
-def _escaped(text: str) -> str:
+def _or_null(text: str | None) -> str:
+    return "\\N" if text is None else text
+
+
+def _escaped(text: str | None) -> str:
+    if text is None:
+        return "\\N"
     text = text.replace("\\", "\\\\")
     if text.isprintable():
         return text
@@ -130,15 +135,14 @@ async def write_encoded(connection: Connection, dialect: Dialect, encoded: Encod
     """Write the rows of `encode` in one transaction. Raises `Conflict` if one of the ids exists."""
     try:
         async with connection.steps():
-            for kind, text in encoded.tables:
-                names = [name for name, _ in columns(kind) if name != "log_id"]
+            for kind, names, text in encoded.tables:
                 parts = {"into": f"{SCHEMA}.{kind.table}", "columns": ", ".join(names)}
                 sql, _, _ = bind(dialect.statement("copy", {}, **parts))
                 async with AsyncRawCursor(connection) as cursor, cursor.copy(sql) as copy:
                     for start in range(0, len(text), _BLOCK):
                         await copy.write(text[start : start + _BLOCK])
     except pg.UniqueViolation as exc:
-        raise Conflict("Another writer has stored one of these traces.") from exc
+        raise Conflict("Another writer has stored one of these traces. Nothing was written.") from exc
 
 
 async def _copy(

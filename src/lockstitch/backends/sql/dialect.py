@@ -8,6 +8,8 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
+import orjson
+
 from lockstitch.backend import AnyOf, Condition, Find, Labeled, RecordChange, Where
 from lockstitch.backends.sql.queries import Row, Statement
 from lockstitch.errors import Refused
@@ -32,6 +34,16 @@ MANY = 500
 
 The number of parameters of a statement is limited.
 """
+
+
+@lru_cache(maxsize=512)
+def id_text(value: UUID) -> str:
+    """Return the text of an id. A commit encodes most of the ids of the commit before it."""
+    try:
+        # The same text as str(value), in a third of the time.
+        return orjson.dumps(value)[1:-1].decode()
+    except TypeError:  # a subclass of UUID
+        return str(value)
 
 
 class RowEncoders(NamedTuple):
@@ -121,12 +133,13 @@ class Dialect:
 
     def decode(self, kind: type[R], row: Row) -> R:
         """Return the record of a row with the columns `names(kind)`."""
-        return kind.unchecked(
-            {
-                name: value if value is None or convert is None else convert(value)
-                for (name, convert), value in zip(self._decoders(kind), row, strict=True)
-            }
-        )
+        names, converted = self._decoders(kind)
+        values = dict(zip(names, row, strict=True))
+        for name, convert in converted:
+            value = values[name]
+            if value is not None:
+                values[name] = convert(value)
+        return kind.unchecked(values)
 
     def decode_time(self, value: Any) -> Any:
         """Return a time of a row, or None."""
@@ -411,10 +424,12 @@ class Dialect:
         return encoders
 
     @cached_property
-    def _decoders(self) -> Callable[[type[Record]], list[tuple[str, Convert | None]]]:
+    def _decoders(self) -> Callable[[type[Record]], tuple[Sequence[str], Sequence[tuple[str, Convert]]]]:
         @lru_cache(maxsize=64)
-        def decoders(kind: type[Record]) -> list[tuple[str, Convert | None]]:
-            return [(name, self.decoders.get(column)) for name, column in columns(kind)]
+        def decoders(kind: type[Record]) -> tuple[Sequence[str], Sequence[tuple[str, Convert]]]:
+            known = columns(kind)
+            converted = [(name, self.decoders[column]) for name, column in known if column in self.decoders]
+            return [name for name, _ in known], converted
 
         return decoders
 

@@ -420,10 +420,8 @@ def _encoded(dialect: Dialect, value: Any) -> Any:
 
 def head_columns(thread_change: ThreadChange) -> Fields:
     """Return the changed fields of the head, with the tip of the appended stitches."""
-    for stitch in reversed(thread_change.stitches):
-        if stitch.in_chain:
-            return {**thread_change.head, "tip_id": stitch.id}
-    return thread_change.head
+    tip_id = thread_change.tip_id
+    return thread_change.head if tip_id is None else {**thread_change.head, "tip_id": tip_id}
 
 
 class NewThread(NamedTuple):

@@ -319,9 +319,14 @@ FROM user_totals WHERE day IN ({days}) GROUP BY day, project, agent, status, mod
            r.cache_read_tokens, r.cache_write_tokens, {run_parts} AS parts, {run_unpriced} AS unpriced{keys}
     FROM runs r JOIN threads t ON t.id = r.thread_id{tree}
     WHERE {filters}),
+-- The OFFSET makes PostgreSQL look for each chosen run. A join of some ten thousand runs would read all stitches.
 mixed AS MATERIALIZED (
-    SELECT DISTINCT c.id, c.own FROM chosen c JOIN stitches s ON s.run_id = c.id
-    WHERE (s.type = 'llm_call' OR (s.type = 'span' AND s.input_tokens IS NOT NULL)) AND s.name <> c.own),
+    SELECT c.id, c.own FROM chosen c
+    WHERE EXISTS (
+        SELECT 1 FROM stitches s
+        WHERE s.run_id = c.id AND (s.type = 'llm_call' OR (s.type = 'span' AND s.input_tokens IS NOT NULL))
+          AND s.name <> c.own
+        LIMIT 1 OFFSET 0)),
 calls AS (
     SELECT s.run_id AS id, coalesce(s.name, mixed.own) AS name, {sum}(coalesce(s.input_tokens, 0)) AS input_tokens,
            {sum}(coalesce(s.output_tokens, 0)) AS output_tokens,

@@ -90,10 +90,8 @@ class SqliteBackend:
         return await asyncio.to_thread(self._migrate)
 
     async def append(self, commit: Commit) -> list[Receipt]:
-        others = commit.new_threads or commit.webhook_events
-        alone = len(commit.steps) == 1 and not others and commit.is_record_only
-        step = commit.steps[0] if alone else None
-        if isinstance(step, ThreadChange) and not step.replaced_stitches:
+        step = commit.only_change
+        if step is not None and not step.replaced_stitches:
             # The only step is rejected before it has written anything. All other commits need a savepoint.
             return [await self._writer.run(lambda cursor: change(cursor, self._dialect, step), several=False)]
         new = new_threads_only(commit, blob_refs=True)

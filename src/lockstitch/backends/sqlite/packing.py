@@ -13,7 +13,7 @@ from uuid import UUID
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.backends.sql.queries import Script
 from lockstitch.backends.sqlite.query_process import unpacked_data
-from lockstitch.model import ColumnKind, Stitch, codec, columns
+from lockstitch.model import ColumnKind, Json, Stitch, codec, columns
 
 Put = Callable[[Sequence[Stitch]], Script[None]]
 
@@ -51,35 +51,45 @@ class Content(NamedTuple):
 
 
 class PackedStitches(NamedTuple):
-    """Stitches of a thread, with the members of their data that are in the column."""
+    """The data of stitches of a thread."""
 
-    stitches: list[tuple[int, Stitch]]
-    """Each stitch with the index of its content."""
+    complete: Sequence[Stitch]
+    indexes: list[int]
+    """The index of the content of each stitch."""
+    plain: list[Json]
+    """The members of the data of each stitch that are in the column."""
     contents: list[Content]
+
+    @property
+    def stitches(self) -> list[tuple[int, Stitch]]:
+        """The stitches with the members of their data that are in the column, each with the index of its content."""
+        members = zip(self.indexes, self.complete, self.plain, strict=True)
+        return [(index, stitch.changed(data=plain)) for index, stitch, plain in members]
 
 
 def pack(stitches: Sequence[Stitch]) -> PackedStitches:
-    """Return stitches with their packed data. Raises `Refused` if JSON cannot represent a value exactly."""
-    packed = PackedStitches([], [])
+    """Return the data of stitches. Raises `Refused` if JSON cannot represent a value exactly."""
+    packed = PackedStitches(stitches, [], [], [])
     lines: dict[int, bytes] = {}
     size = 0
     for stitch in stitches:
         data = stitch.data
-        plain = {} if PLAIN.isdisjoint(data) else {name: value for name, value in data.items() if name in PLAIN}
         line = codec.dumps(data)
         if lines and size + len(line) > _LENGTH:
             packed.contents.append(_content(lines))
             lines, size = {}, 0
         lines[stitch.position] = line
         size += len(line)
-        packed.stitches.append((len(packed.contents), stitch.changed(data=plain)))
+        packed.indexes.append(len(packed.contents))
+        is_packed = PLAIN.isdisjoint(data)
+        packed.plain.append({} if is_packed else {name: data[name] for name in data if name in PLAIN})
     if lines:
         packed.contents.append(_content(lines))
     return packed
 
 
 def _content(lines: dict[int, bytes]) -> Content:
-    text = b"\n".join(b"%d %b" % line for line in lines.items())
+    text = b"\n".join([b"%d %b" % line for line in lines.items()])
     return Content(min(lines), max(lines), zlib.compress(text, _LEVEL))
 
 
@@ -87,7 +97,7 @@ def write_contents(
     cursor: sqlite3.Cursor, dialect: Dialect, thread: int | None, contents: Sequence[Content]
 ) -> Sequence[int | None]:
     """Write the contents of the thread with this row number. Return their row numbers."""
-    text = dialect.text("pack")
+    text = dialect.text("pack", first="0")
     return [cursor.execute(text, (thread, *content)).lastrowid for content in contents]
 
 
@@ -102,7 +112,9 @@ def replaced(dialect: Dialect, thread_id: UUID, stitches: Sequence[Stitch], put:
         span = {**thread, "first_position": first, "last_position": last}
         yield dialect.statement("pack_named", {**span, "content": content})
         marks, places = dialect.among(
-            [stitch.position for content, stitch in packed.stitches if content == index], "position", ColumnKind.INTEGER
+            [stitch.position for stitch, content in zip(stitches, packed.indexes, strict=True) if content == index],
+            "position",
+            ColumnKind.INTEGER,
         )
         yield dialect.statement("packed_set", {**thread, **places}, positions=marks)
     if old:

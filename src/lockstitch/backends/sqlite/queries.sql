@@ -22,7 +22,7 @@ UPDATE threads SET position = ?, pending_children = pending_children + ?{changes
 UPDATE run_rows SET {changes} WHERE id = ? AND thread_no = ?;
 
 -- own: pack
-INSERT INTO packed_data (thread_no, first_position, last_position, content) VALUES (?, ?, ?, ?);
+INSERT INTO packed_data (thread_no, first_position, last_position, content) VALUES (? + {first}, ?, ?, ?);
 
 -- own: pack_named
 INSERT INTO packed_data (thread_no, first_position, last_position, content)

@@ -30,10 +30,17 @@ Work = Callable[[sqlite3.Cursor], T]
 """A function to run within a transaction. `Connection.execute` would create a cursor for every statement."""
 
 SLOW_COMMIT = 0.002
-"""Average seconds of a commit from which on commits run in another thread."""
+"""Average seconds of a commit from which on commits of several tasks run in another thread."""
+
+SLOW_ALONE = 0.005
+"""The same for a task that writes alone. No other write waits, and to block the event loop for less than this time
+costs less than two changes of the thread."""
 
 IN_A_ROW = 8
 """Consecutive commits of one task before other tasks get their turn."""
+
+MANY = 16
+"""Tasks in one transaction from which on it runs in another thread, because it computes for milliseconds."""
 
 PATIENCE = 60.0
 """Seconds to retry while other processes have locked the file."""
@@ -52,6 +59,8 @@ class _Task:
     """True if the work takes long. It then runs in another thread."""
     future: asyncio.Future[Any] | None = None
     settled: bool = False
+    alone: bool = False
+    """True if its caller also wrote last."""
 
 
 class GroupCommitWriter:
@@ -81,16 +90,18 @@ class GroupCommitWriter:
         If the caller is cancelled, the work is either dropped or finished when `CancelledError` is raised.
         """
         caller = asyncio.current_task()
-        if self._last() is caller and self._in_a_row < IN_A_ROW and not self._scheduled and not large:
+        alone = self._last() is caller
+        if alone and self._in_a_row < IN_A_ROW and not self._scheduled and not large:
             self._in_a_row += 1
-            outcomes = self._commit_at_once([_Task(work, several)])
+            outcomes = self._commit_at_once([_Task(work, several, alone=True)])
             if outcomes is not None:
                 return _unwrap(outcomes[0])
-        self._last = _nobody if caller is None else weakref.ref(caller)
+        if not alone:
+            self._last = _nobody if caller is None else weakref.ref(caller)
         self._in_a_row = 0
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        task = _Task(work, several, large, future)
+        task = _Task(work, several, large, future, alone=alone)
         self._waiting.append(task)
         self._schedule(loop)
         try:
@@ -130,7 +141,8 @@ class GroupCommitWriter:
 
     def _commit_at_once(self, batch: list[_Task]) -> list[Any] | None:
         """Commit on this thread. Return None if it would take too long. Nothing was started then."""
-        if self._average >= SLOW_COMMIT or any(task.large for task in batch):
+        slow = SLOW_ALONE if len(batch) == 1 and batch[0].alone else SLOW_COMMIT
+        if self._average >= slow or len(batch) >= MANY or any(task.large for task in batch):
             return None
         if not self.lock.acquire(blocking=False):
             return None
@@ -176,7 +188,7 @@ class GroupCommitWriter:
         except Exception as exc:
             outcomes = [self._alone(task) for task in batch] if len(batch) > 1 else [translate(exc, self._path)]
         # A single slow commit may have waited for a checkpoint. Several slow ones in a row show a slow disk.
-        spent = min((time.perf_counter() - started) / len(batch), 2 * SLOW_COMMIT)
+        spent = min((time.perf_counter() - started) / len(batch), 2 * SLOW_ALONE)
         self._average += (spent - self._average) * 0.2
         return outcomes
 

@@ -1,6 +1,7 @@
 """`WorkerProcess`: open the store, run the worker loop, print progress, stop on a signal."""
 
 import asyncio
+import gc
 import random
 import signal
 from collections.abc import AsyncGenerator
@@ -72,6 +73,8 @@ class WorkerProcess:
             )
             project = None if everywhere else session.project
             self._log.started(sorted(self._app.agents), self._options["concurrency"], project)
+            # As in `Service`: a collection would search the loaded modules each time.
+            gc.freeze()
             try:
                 await self._loop.run()
             finally:

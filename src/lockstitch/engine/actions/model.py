@@ -5,7 +5,7 @@ import itertools
 import logging
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -23,7 +23,7 @@ from lockstitch.engine.usage import add, price
 from lockstitch.errors import Refused, wire_name_of
 from lockstitch.model import Entry, Json, Message, codec, text_of
 from lockstitch.model.codec import error_text, storable_text
-from lockstitch.model.message import blocks, user
+from lockstitch.model.message import blocks, tool_uses, user
 
 _SHORT = 1000
 """Maximum length of a side prompt that is recorded in full."""
@@ -32,7 +32,9 @@ _CHUNK = 2000
 """Characters of streamed text in one `streaming_chunk` entry."""
 
 _INVALID_NAME_CHARS: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_VALID_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _LONGEST_NAME: Final = 100
+_LONGEST_ID: Final = 200
 
 _log = logging.getLogger("lockstitch")
 
@@ -68,6 +70,8 @@ async def call_model(context: RunContext, action: CallModel) -> None:
     session = context.session
     if session.must_commit:
         await session.commit()
+        # One commit may have continued many runs.
+        await take_turn()
     step = action.step
     partial = PartialResponse()
     async with session.freeze_context():
@@ -235,21 +239,25 @@ def _llm_call(
     session, usage = context.session, response.usage
     cost = _charge(context, usage)
     data: Json = {"stop_reason": response.stop_reason}
-    optional: Json = {
-        "finish_reason": response.finish_reason if response.finish_reason != response.stop_reason else None,
-        "response_id": response.response_id,
-        "model": response.model if response.model != request.model else None,
-        "purpose": FINAL_SUMMARY if final else None,
-        "first_token_ms": model_attempt.first_token_ms or None,
-    }
-    data |= {name: value for name, value in optional.items() if value is not None}
+    if response.finish_reason not in (None, response.stop_reason):
+        data["finish_reason"] = response.finish_reason
+    if response.response_id is not None:
+        data["response_id"] = response.response_id
+    if response.model not in (None, request.model):
+        data["model"] = response.model
+    if final:
+        data["purpose"] = FINAL_SUMMARY
+    if model_attempt.first_token_ms:
+        data["first_token_ms"] = model_attempt.first_token_ms
+    data["request"] = _reference(context, request)
+    data.update(_cost_data(cost))
     return session.entry(
         "llm_call",
         name=request.model,
         status=response.stop_reason,
         step_number=step,
         message=response.message if response.message.get("content") else None,
-        data={**data, "request": _reference(context, request), **_cost_data(cost)},
+        data=data,
         duration_ms=model_attempt.duration_ms,
         messages_count=len(request.messages),
         estimated_tokens=session.tokens,
@@ -280,7 +288,7 @@ def _with_calls(message: Message, step: int) -> Message:
     may have used the same id: the record keeps the id that the model sent.
     """
     content: Any = message.get("content")
-    if not isinstance(content, list):
+    if not isinstance(content, list) or _are_valid(tool_uses(message)):
         return message
     values = {str(block.get("id")) for block in cast("list[Json]", content) if block.get("type") == "tool_use"}
     seen: set[str] = set()
@@ -291,7 +299,20 @@ def _with_calls(message: Message, step: int) -> Message:
             block = _repaired_call(block, new_id, seen)
             seen.add(block["id"])
         parts.append(block)
-    return message if parts == content else {**message, "content": parts}
+    return {**message, "content": parts}
+
+
+def _are_valid(calls: Sequence[Json]) -> bool:
+    """True if `_repaired_call` returns each of these calls unchanged."""
+    ids = {call.get("id") for call in calls if isinstance(call.get("id"), str)}
+    return len(ids) == len(calls) and all(map(_is_valid, calls))
+
+
+def _is_valid(call: Json) -> bool:
+    call_id, name = call["id"], call.get("name")
+    if not 0 < len(call_id) <= _LONGEST_ID or "\x00" in call_id:
+        return False
+    return isinstance(name, str) and _VALID_NAME.fullmatch(name) is not None and isinstance(call.get("input"), dict)
 
 
 def _unused(name: str, selected: set[str]) -> str:
@@ -302,7 +323,7 @@ def _unused(name: str, selected: set[str]) -> str:
 
 def _repaired_call(call: Json, new_id: Callable[[], str], seen: set[str]) -> Json:
     value: Any = call.get("id")
-    if not isinstance(value, str) or not value or len(value) > 200 or "\x00" in value or value in seen:
+    if not isinstance(value, str) or not value or len(value) > _LONGEST_ID or "\x00" in value or value in seen:
         call = {**call, "id": new_id()}
     name = str(call.get("name"))
     if not name or _INVALID_NAME_CHARS.search(name) or len(name) > 128:

@@ -17,6 +17,7 @@ from lockstitch.engine.actions.tool_requests import apply_requests, check_budget
 from lockstitch.engine.decision.decide import IN_DOUBT
 from lockstitch.engine.decision.in_doubt import doubt_of, with_doubts
 from lockstitch.engine.decision.snapshot import Call
+from lockstitch.engine.eager import start_task
 from lockstitch.engine.ports.provider import INVALID_JSON
 from lockstitch.engine.ports.tool import ToolContext, ToolFailed, ToolRequests
 from lockstitch.engine.session.run_context import RunCancelled, RunContext
@@ -267,15 +268,17 @@ class ToolTimeout(ToolFailed):
 
 async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
     """Return the result of a tool. It runs in a separate task, so that a tool that does not end blocks nothing else,
-    and a tool that cancels itself is distinguished from a cancelled run.
+    and a tool that cancels itself is distinguished from a cancelled run. Many tools end with their first step, which
+    needs no iteration of the event loop.
 
     Raises `ToolTimeout` if the tool exceeds its time limit, and `_FinishedLate` if the caller is cancelled and the tool
     finishes nevertheless.
     """
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(_tool_work(work, ended))
+    task = start_task(_tool_work(work, ended))
     try:
-        await _ended(task, limit, ended)
+        if not task.done():
+            await _ended(task, limit, ended)
     except asyncio.CancelledError:
         done = task.done()
         await _cancel_tool(task)
@@ -287,14 +290,14 @@ async def _within(limit: float | None, work: Awaitable[Any]) -> Any:
                 raise _FinishedLate(problem=problem) from None
         raise
     await _cancel_tool(task)
-    if not task.done() or (task.cancelled() and task.cancelling()):
+    if not task.done() or (task.cancelled() and isinstance(task, asyncio.Task) and task.cancelling()):
         raise ToolTimeout(limit)
     if task.cancelled():
         raise ToolFailed("The tool was cancelled.")
     return task.result()
 
 
-async def _ended(task: "asyncio.Task[Any]", limit: float | None, waiter: "asyncio.Future[None]") -> None:
+async def _ended(task: "asyncio.Future[Any]", limit: float | None, waiter: "asyncio.Future[None]") -> None:
     """Wait until a task has ended, at most for a time. `asyncio.wait` does the same in three times the time.
 
     The task may set the result of `waiter` in its last step. The caller then continues one iteration of the event loop
@@ -315,7 +318,7 @@ async def _ended(task: "asyncio.Task[Any]", limit: float | None, waiter: "asynci
             timer.cancel()
 
 
-async def _cancel_tool(task: "asyncio.Task[Any]") -> None:
+async def _cancel_tool(task: "asyncio.Future[Any]") -> None:
     """Cancel a tool that still runs, and wait a moment for it to end."""
     if task.done():
         return

@@ -70,20 +70,22 @@ class ModelRequest:
     @property
     def parameters(self) -> Json:
         """The request without system text, tools, messages and unset values, as `llm_call` stores it."""
-        optional: Json = {
-            "tool_choice": self.tool_choice if self.tool_choice != "auto" else None,
-            "thinking_tokens": self.thinking_tokens,
-            "server_tools": list(self.server_tools),
-            "beta_headers": list(self.beta_headers),
-            "container_id": self.container_id,
-            "output_schema": self.output_schema,
-            "api_kwargs": self.api_kwargs,
-        }
-        return {
-            "model": self.model,
-            "max_tokens": self.max_tokens,
-            **{name: value for name, value in optional.items() if value},
-        }
+        parameters: Json = {"model": self.model, "max_tokens": self.max_tokens}
+        if self.tool_choice != "auto":
+            parameters["tool_choice"] = self.tool_choice
+        if self.thinking_tokens:
+            parameters["thinking_tokens"] = self.thinking_tokens
+        if self.server_tools:
+            parameters["server_tools"] = list(self.server_tools)
+        if self.beta_headers:
+            parameters["beta_headers"] = list(self.beta_headers)
+        if self.container_id:
+            parameters["container_id"] = self.container_id
+        if self.output_schema:
+            parameters["output_schema"] = self.output_schema
+        if self.api_kwargs:
+            parameters["api_kwargs"] = self.api_kwargs
+        return parameters
 
     def as_json(self) -> Json:
         """Return the request as JSON."""

@@ -128,7 +128,8 @@ def has_media(transaction: Transaction) -> bool:
                 return True
             if _may_have_media(data) and has_large_media(entry.data):
                 return True
-    return any(has_large_media(delivery.entry) for delivery in transaction.deliveries)
+    deliveries = transaction.deliveries
+    return bool(deliveries) and any(has_large_media(delivery.entry) for delivery in deliveries)
 
 
 def _check(content: Any) -> None:

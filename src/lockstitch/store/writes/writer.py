@@ -54,7 +54,11 @@ class CommitWriter:
 
     async def commit(self, transaction: Transaction) -> list[Committed]:
         """Write a transaction, all of it or nothing. Return one result per update, in the order of the updates."""
-        if any(update.sum_runs for update in transaction.updates):
+        sums_runs = has_consumed = False
+        for update in transaction.updates:
+            sums_runs = sums_runs or update.sum_runs
+            has_consumed = has_consumed or bool(update.consumed)
+        if sums_runs:
             updates = [
                 await with_run_sums(self._backend, update) if update.sum_runs else update
                 for update in transaction.updates
@@ -76,7 +80,7 @@ class CommitWriter:
                 self._leases.releases.released(Tenure(head.id, change.worker_id, change.fence, head.created_at))
             has_unseen = receipt.delivered != head.delivered
             committed.append(Committed(head, change.stitches, has_unseen, receipt.cancel_requested))
-        if stored is transaction and not any(update.consumed for update in stored.updates):
+        if stored is transaction and not has_consumed:
             return committed
         # The caller continues with the media in their places.
         return [result._replace(stitches=await self._media.restore(result.stitches)) for result in committed]
@@ -210,6 +214,8 @@ def _results(
     transaction: Transaction, commit: Commit, receipts: Sequence[Receipt]
 ) -> Sequence[tuple[ThreadChange, Receipt]]:
     """Return the change and the receipt of each update, in the order of the updates."""
+    if len(commit.steps) == 1 and isinstance(commit.steps[0], ThreadChange):
+        return [(commit.steps[0], receipts[0])]
     changes = [
         (step, receipt) for step, receipt in zip(commit.steps, receipts, strict=True) if isinstance(step, ThreadChange)
     ]

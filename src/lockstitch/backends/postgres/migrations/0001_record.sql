@@ -114,12 +114,11 @@ CREATE TABLE runs (
 );
 -- Pages are filled completely, unlike those of threads. A run is updated while its page is still the last one, and
 -- PostgreSQL removes old versions only from a full page, which makes room for the next run and the next update.
--- One finished or open turn has one top-level run. The paged history uses this index, too.
-CREATE UNIQUE INDEX runs_turn ON runs (thread_id, turn) WHERE parent_run_id IS NULL;
+-- A turn has a run and the runs of its members. One finished or open turn has one top-level run. The other runs have
+-- their own sequence. The paged history uses this index, and so do lenses that show a turn as one row.
+CREATE UNIQUE INDEX runs_turn ON runs (thread_id, turn, (CASE WHEN parent_run_id IS NULL THEN 0 ELSE sequence END));
 CREATE INDEX runs_started ON runs (started_at);
 CREATE INDEX runs_parent ON runs (parent_run_id) WHERE parent_run_id IS NOT NULL;
--- A turn has a run and the runs of its members. A lens that shows a turn as one row finds them by this index.
-CREATE INDEX runs_of_turn ON runs (thread_id, turn);
 CREATE INDEX runs_shown ON runs (shown_id);
 -- A lens shows the tool calls that an open run has requested. There are few open runs.
 CREATE INDEX runs_open ON runs (thread_id, turn)

@@ -1,5 +1,5 @@
--- The slowest runs first.
-CREATE INDEX runs_elapsed ON runs ((completed_at - started_at) DESC, id) WHERE completed_at IS NOT NULL;
+-- The slowest runs first. Without the id, which would take a third of the space. A list sorts runs with the same duration.
+CREATE INDEX runs_elapsed ON runs ((completed_at - started_at) DESC) WHERE completed_at IS NOT NULL;
 -- The usage of a day by user. Apart from usage_totals, which would have as many rows otherwise.
 CREATE TABLE user_totals (
     day text COLLATE "C" NOT NULL, project text NOT NULL, agent text, status text NOT NULL, model text, user_id text,

@@ -57,7 +57,6 @@ CREATE TABLE threads (
            OR (status IN ('completed', 'failed')) = (result IS NOT NULL))
 );
 CREATE UNIQUE INDEX threads_key ON threads (project, key) WHERE key IS NOT NULL;
-CREATE INDEX threads_recent ON threads (project, recent_at, id);
 CREATE INDEX threads_status ON threads (status, id);
 -- The threads that are ready, in lanes of agent and project. A claim reads the first rows of a few lanes. The number of
 -- ready threads in these and in other lanes does not matter.
@@ -115,12 +114,11 @@ CREATE TABLE run_rows (
     shown_id           TEXT GENERATED ALWAYS AS (coalesce(foreign_id, id)) VIRTUAL,
     UNIQUE (thread_no, sequence)
 );
--- One finished or open turn has one top-level run. The paged history uses this index, too.
-CREATE UNIQUE INDEX runs_turn ON run_rows (thread_no, turn) WHERE parent_run_id IS NULL;
+-- A turn has a run and the runs of its members. One finished or open turn has one top-level run. The other runs have
+-- their own sequence. The paged history uses this index, and so do lenses that show a turn as one row.
+CREATE UNIQUE INDEX runs_turn ON run_rows (thread_no, turn, CASE WHEN parent_run_id IS NULL THEN 0 ELSE sequence END);
 CREATE INDEX runs_started ON run_rows (started_at);
 CREATE INDEX runs_parent ON run_rows (parent_run_id) WHERE parent_run_id IS NOT NULL;
--- A turn has a run and the runs of its members. A lens that shows a turn as one row finds them by this index.
-CREATE INDEX runs_of_turn ON run_rows (thread_no, turn);
 CREATE INDEX runs_shown ON run_rows (shown_id);
 -- A lens shows the tool calls that an open run has requested. There are few open runs.
 CREATE INDEX runs_open ON run_rows (thread_no, turn)
@@ -267,7 +265,7 @@ CREATE TABLE blob_uses (
     thread_id TEXT NOT NULL REFERENCES threads (id) ON DELETE CASCADE,
     sha256 TEXT NOT NULL REFERENCES blobs (sha256),
     PRIMARY KEY (thread_id, sha256)
-);
+) WITHOUT ROWID;
 CREATE INDEX blob_uses_blob ON blob_uses (sha256);
 CREATE TABLE files (
     thread_id TEXT NOT NULL REFERENCES threads (id) ON DELETE CASCADE,

@@ -2,7 +2,8 @@
 ALTER TABLE run_rows ADD COLUMN elapsed INTEGER GENERATED ALWAYS AS (
     (strftime('%s', substr(completed_at, 1, 19)) - strftime('%s', substr(started_at, 1, 19))) * 1000000
     + substr(completed_at, 21, 6) - substr(started_at, 21, 6)) VIRTUAL;
-CREATE INDEX runs_elapsed ON run_rows (elapsed DESC, id) WHERE completed_at IS NOT NULL;
+-- Without the id, which would take most of the space. A list sorts the few runs with the same duration.
+CREATE INDEX runs_elapsed ON run_rows (elapsed DESC) WHERE completed_at IS NOT NULL;
 -- The usage of a day by user. Apart from usage_totals, which would have as many rows otherwise.
 CREATE TABLE user_totals (
     day TEXT NOT NULL, project TEXT NOT NULL, agent TEXT, status TEXT NOT NULL, model TEXT, user_id TEXT,

@@ -24,7 +24,8 @@ WHERE no IN (SELECT thread_no FROM run_rows WHERE status = 'failed');
 CREATE INDEX threads_latency ON threads (project, latency_ms, id) WHERE latency_ms IS NOT NULL;
 CREATE INDEX threads_tokens ON threads (project, total_tokens, id) WHERE total_tokens IS NOT NULL;
 CREATE INDEX threads_cost ON threads (project, total_cost, id) WHERE total_cost IS NOT NULL;
--- All columns that lists filter by. A filter that few threads meet reads this index to its end, but not the rows.
+-- All columns that lists filter by. A filter that few threads meet reads this index to its end, but not the rows. Lists
+-- without filters use it, too.
 CREATE INDEX threads_listed ON threads (project, recent_at, id, depth, kind, status, agent, version, user_id, model,
                                         total_cost, latency_ms, total_tokens);
 CREATE INDEX threads_failures ON threads (project, recent_at, id) WHERE last_error IS NOT NULL;
