@@ -46,6 +46,19 @@ async def test_lake_equals_record_in_every_lens(story_store: Store, story: Story
         ):
             expected = (await story_store.sql(query, lens="langsmith")).rows
             assert [plain(list(row)) for row in lake.query(query).rows] == [plain(list(row)) for row in expected]
+        # Statements that read columns without their names, each after one that reads other columns.
+        names = [(name,) for (name,) in lake.query("SELECT model_name FROM llm_calls ORDER BY 1").rows]
+        place = [*lake.tables()["llm_calls"]].index("model_name") + 1
+        columns = ", ".join(f"c{number}" for number in range(1, place + 1))
+        for query in (
+            f"SELECT #{place} FROM llm_calls ORDER BY 1",
+            f"SELECT c{place} FROM llm_calls AS calls({columns}) ORDER BY 1",
+            "SELECT a FROM QUERY('SELECT model_name AS a FROM llm_calls') ORDER BY 1",
+            f"SELECT c{place} FROM query_table('llm_calls') AS calls({columns}) ORDER BY 1",
+        ):
+            assert any(run for (run,) in lake.query("SELECT run_id FROM llm_calls").rows)
+            assert lake.query(query).rows == names
+        assert any(name for (name,) in names)
         ((row,),) = lake.query("SELECT llm_calls FROM llm_calls WHERE step_index = 1 LIMIT 1").rows
         assert row["step_index"] == 1
 

@@ -36,8 +36,11 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 
 _READING: Final = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 
-_WHOLE_ROWS: Final = {"STAR", "NATURAL", "PIVOT", "SHOW_REF"}
+_WHOLE_ROWS: Final = {"STAR", "NATURAL", "PIVOT", "SHOW_REF", "POSITIONAL_REFERENCE"}
 """Kinds of nodes of a statement that read columns without their names."""
+
+_STATEMENT_FUNCTIONS: Final = ("query", "query_table")
+"""Functions that read a statement or a table from a text."""
 
 _DERIVED: Final = {
     RUNS.name: ", coalesce(foreign_id, id) AS shown_id",
@@ -196,6 +199,11 @@ class LakeReader:
                 fields = cast("dict[str, Any]", node)
                 kinds = {fields.get(key) for key in ("class", "ref_type", "type")}
                 if fields.get("error") or kinds & _WHOLE_ROWS:
+                    return None
+                # New names for the columns of a table, as in `llm_calls AS calls(id, run)`, hide their names.
+                if fields.get("type") == "BASE_TABLE" and fields.get("column_name_alias"):
+                    return None
+                if fields.get("function_name") in _STATEMENT_FUNCTIONS:
                     return None
                 if "class" not in fields:
                     tables.update(str(fields.get(key, "")).lower() for key in ("table_name", "alias"))
