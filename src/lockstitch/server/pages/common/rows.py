@@ -29,7 +29,7 @@ from lockstitch.model.message import blocks, tool_uses
 from lockstitch.model.wait import person_waits, without_next_message
 from lockstitch.server.pages.common.content import answer_line, arguments, one_line
 from lockstitch.server.pages.common.format import short, span
-from lockstitch.store import Store
+from lockstitch.store import Store, Where
 
 
 def person_waits_of(thread: Thread) -> list[Wait]:
@@ -284,6 +284,7 @@ async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = N
         return []
     now = store.clock.now()
     runs = await store.last_runs(threads)
+    open_runs = await _open_runs(store, runs)
     family = await _family(store, threads)
     teller = await StatusLine.of(store, threads)
     thread_list_rows: list[ThreadListRow] = []
@@ -292,7 +293,7 @@ async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = N
         below = family[thread.id]
         last = number == len(threads) - 1
         # The head has the cost of the runs that have ended.
-        costs = [thread.total_cost, run.total_cost if run is not None and run.open else None]
+        costs = [thread.total_cost, *(open_run.total_cost for open_run in open_runs[thread.id])]
         costs += [thread.total_cost for thread in below]
         known = [cost for cost in costs if cost is not None]
         children = sum(other_thread.parent_id == thread.id for other_thread in below)
@@ -317,6 +318,20 @@ async def rows(store: Store, threads: Sequence[Thread], *, lines: str | None = N
             )
         )
     return thread_list_rows
+
+
+_OPEN: Final = ("pending", "running", "waiting")
+"""The statuses of runs that have not ended."""
+
+
+async def _open_runs(store: Store, last_runs: Mapping[UUID, Run]) -> dict[UUID, list[Run]]:
+    """Return the open runs of threads, by thread. Below the run of a member, the runs of the team can be open, too."""
+    runs: defaultdict[UUID, list[Run]] = defaultdict(list)
+    teams = [thread_id for thread_id, run in last_runs.items() if run.parent_run_id is not None]
+    nested = await store.find_runs(teams, Where("status", "in", _OPEN), order=()) if teams else []
+    for run in (*nested, *(run for run in last_runs.values() if run.parent_run_id is None and run.open)):
+        runs[run.thread_id].append(run)
+    return runs
 
 
 async def _family(store: Store, threads: Sequence[Thread]) -> dict[UUID, list[Thread]]:
