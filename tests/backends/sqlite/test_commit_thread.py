@@ -1,7 +1,9 @@
 """`CommitThread`: the loop gets results and errors in the order of the jobs, and the thread ends."""
 
 import asyncio
+import sqlite3
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,18 @@ async def test_thread_ends_with_its_owner() -> None:
     del thread
     await asyncio.to_thread(worker.join, 10)
     assert not worker.is_alive()
+
+
+async def test_one_slow_commit_does_not_move_later_ones_to_the_thread() -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    commits = writer.GroupCommitWriter(connection, ":memory:")
+    await commits.run(lambda cursor: time.sleep(0.05))
+    assert 0 < commits._average < writer.SLOW_COMMIT
+    # A slow disk moves all commits, also those of a task that writes alone.
+    for _ in range(5):
+        await commits.run(lambda cursor: time.sleep(0.01))
+    assert commits._average > writer.SLOW_ALONE
+    commits.close()
 
 
 async def test_slow_commits_are_durable_before_append_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,9 @@ SLOW_ALONE = 0.005
 """The same for a task that writes alone. No other write waits, and to block the event loop for less than this time
 costs less than two changes of the thread."""
 
+_SLOWEST = 1.5 * SLOW_ALONE
+"""Seconds that a commit counts at most in the average. A single one does not raise the average to `SLOW_COMMIT`."""
+
 IN_A_ROW = 8
 """Consecutive commits of one task before other tasks get their turn."""
 
@@ -188,7 +191,7 @@ class GroupCommitWriter:
         except Exception as exc:
             outcomes = [self._alone(task) for task in batch] if len(batch) > 1 else [translate(exc, self._path)]
         # A single slow commit may have waited for a checkpoint. Several slow ones in a row show a slow disk.
-        spent = min((time.perf_counter() - started) / len(batch), 2 * SLOW_ALONE)
+        spent = min((time.perf_counter() - started) / len(batch), _SLOWEST)
         self._average += (spent - self._average) * 0.2
         return outcomes
 
