@@ -1,14 +1,19 @@
-"""`Pace` and `DelayedModel`: simulated time for history, real time for the present."""
+"""`Event`, `Pace` and `DelayedModel`: simulated time for history, real time for the present."""
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.engine.ports.provider import Chunk, ModelRequest, Response, Usage
 from lockstitch.model import FakeClock
+from lockstitch.store import Store
+
+Event = tuple[datetime, Callable[[Store, FakeClock], Coroutine[Any, Any, None]]]
+"""An event of the demo with its time."""
 
 
 class Pace:

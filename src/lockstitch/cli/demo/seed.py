@@ -1,7 +1,7 @@
 """`fill`: put two weeks of history and some open threads of the demo into a store."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from functools import partial
@@ -10,22 +10,20 @@ from typing import Any, Final
 from lockstitch.agents import cancel
 from lockstitch.apps.notebooks import Notebooks
 from lockstitch.apps.prioritizer import Prioritizer, repository
-from lockstitch.cli.demo import notebook, plans
+from lockstitch.cli.demo import evaluations, notebook, plans
 from lockstitch.cli.demo.office import app, pace
+from lockstitch.cli.demo.pace import Event
 from lockstitch.engine.worker import WorkerLoop
 from lockstitch.integrations.langsmith import LangSmith
 from lockstitch.integrations.langsmith.reader import read
 from lockstitch.integrations.spans.ingest import SpanIngest
 from lockstitch.model import FakeClock, SystemClock, codec
 from lockstitch.store import Store, open_store
+from lockstitch.store.annotation import give_feedback
 
 DAYS: Final = 14
 _QUESTIONS: Final = ("Where is my parcel?", "Can I change my plan?", "The invoice has the wrong name.")
 _PEOPLE: Final = ("ada.l", "bo.h", "cem.y", "dana.o", "eli.r", "fay.m")
-
-
-Event = tuple[datetime, Callable[[Store, FakeClock], Coroutine[Any, Any, None]]]
-"""An event of the demo with its time."""
 
 
 async def fill(url: str, *, project: str = "default", now: datetime | None = None) -> None:
@@ -52,7 +50,10 @@ def _everyday(now: datetime) -> Iterator[Event]:
             requested = _QUESTIONS[(day + number) % len(_QUESTIONS)]
             person = _PEOPLE[(day * busy + number) % len(_PEOPLE)]
             at = morning + timedelta(minutes=23 * number + pace.chance.randint(0, 15))
-            yield at, partial(_say, "support", requested, key=f"chat-{day:02}-{number}", user_id=person)
+            key = f"chat-{day:02}-{number}"
+            yield at, partial(_say, "support", requested, key=key, user_id=person)
+            if number % 3 == 1:
+                yield at + timedelta(minutes=4), partial(_rate, key, person, helpful=(day + number) % 4 > 0)
         if day % 3 == 1:
             yield morning, partial(_goal, "writer", "Postmortem draft: checkout latency", f"postmortem-{day:02}")
         if day % 4 == 2:
@@ -66,6 +67,7 @@ def _lately(now: datetime) -> Iterator[Event]:
     def ago(**time: float) -> datetime:
         return now - timedelta(**time)
 
+    yield from evaluations.story(now, app.agents["support"])
     yield ago(hours=50), _in_doubt
     lease = partial(_say, "legal", "Redlines for the Aldermoor lease", key="aldermoor", user_id="dana.o")
     yield ago(hours=5, minutes=14), lease
@@ -104,6 +106,12 @@ async def _say(
 ) -> None:
     await app.agents[agent].run(text, store=store, thread=key, user_id=user_id)
     await store.edit(key, title=title or text)
+
+
+async def _rate(key: str, user: str, store: Store, clock: FakeClock, *, helpful: bool) -> None:
+    comment = None if helpful else "This did not answer my question."
+    run = (await store.runs(key))[-1].id
+    await give_feedback(store, "helpful", run=run, score=float(helpful), comment=comment, user_id=user)
 
 
 async def _goal(agent: str, goal: str, key: str, store: Store, clock: FakeClock) -> None:
