@@ -198,12 +198,15 @@ class Where(NamedTuple):
     """One condition on a field. Several conditions are joined by AND. See `AnyOf` for OR.
 
     `like` compares the text of an id with a pattern: `_` is any character, `%` any text. `contains` is true if a text
-    has the value as a part, without regard to the case of the letters A to Z. Both read all rows.
+    has the value as a part, without regard to the case of the letters A to Z. Both read all rows. `not starts with` is
+    also true if a text is missing.
     """
 
     field: str | tuple[str, ...]
     """Name of the field. Several names: their values together are one of those in `value`; only for `in`."""
-    operator: Literal["=", "!=", "<", "<=", ">", ">=", "in", "like", "contains", "is null", "is not null"]
+    operator: Literal[
+        "=", "!=", "<", "<=", ">", ">=", "in", "like", "contains", "not starts with", "is null", "is not null"
+    ]
     """Comparison of the field with the value."""
     value: Any = None
     """The value; a list for `in`. With several fields, a list of tuples."""

@@ -253,6 +253,26 @@ def test_thread_lists_use_indexes(explain: Explain, query: str) -> None:
     assert_indexed(explain(THREADS[query]))
 
 
+@pytest.mark.parametrize("filters", [[], [Where("depth", "=", 0)], [Where("status", "=", "waiting")]])
+def test_lists_without_evaluations_use_the_index_of_their_order(
+    place: str, explain: Explain, filters: list[Where]
+) -> None:
+    where = [Where("project", "=", "default"), *filters, Where("key", "not starts with", "eval/")]
+    plan = explain(Find(Thread, where, ("-recent_at", "-id"), limit=50))
+    assert {"sqlite": "threads_listed", "postgres": "threads_recent"}[place] in plan, plan
+    assert "Sort" not in plan, plan
+    # SQLite sorts only the threads of the page.
+    assert plan.count("TEMP B-TREE") <= 1, plan
+
+
+def test_count_of_a_status_without_evaluations_uses_an_index(
+    place: str, dialect: Dialect, explain_sql: ExplainSql
+) -> None:
+    where = [Where("project", "=", "default"), Where("status", "=", "failed"), Where("key", "not starts with", "eval/")]
+    plan = explain_sql(dialect.count(Find(Thread, where, limit=1_001)))
+    assert "threads_status" in plan, plan
+
+
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_claims_use_indexes(dialect: Dialect, explain_sql: ExplainSql, claim: str) -> None:
     """A claim may read and sort its lanes and candidates, workers and limits. They are few."""

@@ -98,6 +98,7 @@ def read(call: Call, told: tuple[Story, ServerThread]) -> Both:
 READING = [
     "threads",
     "threads --json",
+    "threads --no-evaluations --json",
     "threads --status failed --since 12h",
     "threads --user ada --agent helper --kind chat --limit 1 --json",
     "threads --after GOAL --limit 2",

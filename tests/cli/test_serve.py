@@ -152,6 +152,12 @@ def test_demo_serves_temporary_store() -> None:
         plans = httpx2.get(f"{serving.url}/plans").text
         assert plans.count("completed</span>") == 2
         assert ">200<" in plans
+        first, second = httpx2.get(f"{serving.url}/api/evals").json()["evals"][::-1]
+        compared = httpx2.get(f"{serving.url}/api/evals/compare", params={"id": [first["id"], second["id"]]}).json()
+        (difference,) = compared["differences"]
+        assert (difference["better"], difference["worse"]) == (3, 1)
+        assert second["passed"] == 4
+        assert httpx2.get(f"{serving.url}/api/feedback", params={"name": "helpful"}).json()
         _own_notebook(serving.url)
         folder = Path(serving.started["store"].removeprefix("sqlite:///")).parent
         assert folder.exists()

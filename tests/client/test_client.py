@@ -38,6 +38,10 @@ async def test_client_reads_same_data_as_store(store: Store, client: Client) -> 
     assert await client.thread("story") == head
     (row,) = await client.threads(user_id="ada", root_only=True, since=head.created_at)
     assert (row.id, row.runs, row.created_at) == (head.id, 1, head.created_at)
+    judged = await store.create(key="eval/f/1/sum/judge")
+    assert {row.id for row in await client.threads()} == {head.id, judged.id}
+    assert [row.id for row in await client.threads(evaluations=False)] == [head.id]
+    await store.delete(judged)
     assert (await client.tree(head)).id == head.id
     assert await client.children(head.id) == []
     assert await client.stitches("story") == await store.stitches(head)

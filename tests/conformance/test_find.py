@@ -252,6 +252,7 @@ REFUSED = [
     Where("extras", "=", {"a": 1}, ("a",)),
     Where("extras", "<", float("nan"), ("a",)),
     Where("extras", "like", "a", ("a",)),
+    Where("extras", "not starts with", "a", ("a",)),
     Where("title", "=", "a", ("a",)),
     Where(("project", "title"), "=", ("a", "b")),
 ]

@@ -8,6 +8,7 @@ import pytest
 
 from lockstitch.errors import Refused
 from lockstitch.model import Thread
+from lockstitch.model.figures import ThreadSort
 from lockstitch.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -129,3 +130,25 @@ async def test_threads_are_sorted_and_filtered_by_the_figures_of_their_runs(stor
     assert await store.count(id=ids) == 2
     await store.delete("large")
     assert names(await store.threads(tag="b")) == []
+
+
+async def test_threads_of_evaluations_can_be_left_out(store: Store) -> None:
+    """The start of the key is compared with its case, also in pages, orders and counts."""
+    keys = ("chat", "eval/f/1/sum", None, "Eval/f", "evaluation", "eval/f/1/sum/judge", "eval")
+    for key in keys:
+        await ended(store, await store.create(key=key, agent="helper"), 1, total_cost=0.5)
+    kept = [key for key in reversed(keys) if not (key or "").startswith("eval/")]
+    every: list[dict[str, Any]] = [{}, {"status": "waiting"}, {"agent": "helper"}, {"min_cost": 0.1}, {"depth": 0}]
+    for filters in every:
+        found: list[Thread] = []
+        while page := await store.threads(evaluations=False, limit=2, after=found[-1] if found else None, **filters):
+            found += page
+        assert names(found) == kept, filters
+        assert await store.count(evaluations=False, **filters) == len(kept), filters
+        assert await store.count(evaluations=False, most=3, **filters) == 3, filters
+        assert await store.count(**filters) == len(keys), filters
+    orders: list[ThreadSort] = ["cost", "latency", "status"]
+    for sort in orders:
+        assert set(names(await store.threads(evaluations=False, sort=sort))) == set(kept), sort
+    ids = [head.id for head in await store.threads()]
+    assert names(await store.threads(id=ids, limit=None, evaluations=False)) == kept

@@ -71,6 +71,7 @@ class ReadMethods:
         error: bool | str | None = None,
         tag: str | Sequence[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        evaluations: bool = True,
         sort: ThreadSort = "time",
         ascending: bool = False,
     ) -> list[ThreadRow]:
@@ -92,6 +93,7 @@ class ReadMethods:
             error: True: only threads with a failed run. A text: only if the error of the last failed run contains it.
             tag: Only threads with a run that has this tag. Of several tags, all of them.
             metadata: Only threads with runs that have these values in their metadata.
+            evaluations: False: leave out threads of evaluations and their judges.
             sort: `time`, `latency`, `tokens`, `cost` or `model`, as for `Store.threads`.
             ascending: Start with the lowest value.
         """
@@ -113,6 +115,7 @@ class ReadMethods:
                 error=error,
                 tag=tag,
                 metadata=metadata,
+                evaluations=evaluations,
                 sort=sort,
                 ascending=ascending,
             ),
@@ -705,6 +708,7 @@ def thread_parameters(
     metadata: Mapping[str, Any] | None = None,
     root_only: bool = False,
     ascending: bool = False,
+    evaluations: bool = True,
     **filters: Any,
 ) -> dict[str, Any]:
     """Return the filters and the order of a list of threads as parameters of a URL.
@@ -714,9 +718,11 @@ def thread_parameters(
         metadata: As for `metadata_parameter`.
         root_only: Only threads without a parent.
         ascending: Start with the lowest value.
+        evaluations: False: leave out threads of evaluations.
         filters: The other filters, and the order.
     """
     flags = {"root_only": root_only or None, "ascending": ascending or None}
+    flags["evaluations"] = None if evaluations else False
     return {**filters, **flags, "error": error_parameter(error), "metadata": metadata_parameter(metadata)}
 
 

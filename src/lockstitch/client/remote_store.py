@@ -148,6 +148,7 @@ class RemoteStore:
         error: bool | str | None = None,
         tag: str | Collection[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        evaluations: bool = True,
         sort: ThreadSort = "time",
         ascending: bool = False,
     ) -> list[Thread]:
@@ -173,6 +174,7 @@ class RemoteStore:
                 error=error_parameter(error),
                 tag=tag if isinstance(tag, str | None) else list(tag),
                 metadata=metadata_parameter(metadata),
+                evaluations=None if evaluations else False,
                 sort=sort,
                 ascending=ascending or None,
                 root_only=True if depth == 0 else None,

@@ -385,6 +385,7 @@ class ThreadsApi:
         error: bool | str | None = None,
         tag: str | Collection[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        evaluations: bool = True,
         sort: ThreadSort = "time",
         ascending: bool = False,
     ) -> list[Thread]:
@@ -412,6 +413,7 @@ class ThreadsApi:
             error: True: only threads with a failed run. A text: only if the error of the last failed run contains it.
             tag: Only threads with a run that has this tag. Of several tags, all of them.
             metadata: Only threads with runs that have these values in their metadata.
+            evaluations: False: leave out threads whose keys start with `eval/`: those of evaluations and their judges.
             sort: `time`: by last activity. `status`: running, waiting, pending, failed, completed, cancelled, each by
                 last activity. `latency`: by the duration of the last run. `tokens` and `cost`: by the sums of the ended
                 runs. `model`: by the model of the last run, then by last activity. Threads without the figure or the
@@ -445,6 +447,7 @@ class ThreadsApi:
                 error=error,
                 tag=tag,
                 metadata=metadata,
+                evaluations=evaluations,
                 sort=sort,
             ),
         )
@@ -540,6 +543,7 @@ class ThreadsApi:
         error: bool | str | None = None,
         tag: str | Collection[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
+        evaluations: bool = True,
         most: int | None = None,
     ) -> int:
         """Return the number of threads that `threads` lists with the same filters.
@@ -563,6 +567,7 @@ class ThreadsApi:
             error: True: only threads with a failed run. A text: only if the error of the last failed run contains it.
             tag: Only threads with a run that has this tag. Of several tags, all of them.
             metadata: Only threads with runs that have these values in their metadata.
+            evaluations: False: leave out threads whose keys start with `eval/`: those of evaluations and their judges.
             most: Number at which counting stops. None: all threads are counted, which takes longer the more there are.
 
         Raises:
@@ -589,6 +594,7 @@ class ThreadsApi:
                 error=error,
                 tag=tag,
                 metadata=metadata,
+                evaluations=evaluations,
             ),
         )
         return await self._backend.count(Find(Thread, where, limit=most))

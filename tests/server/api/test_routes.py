@@ -35,6 +35,10 @@ async def test_run_is_returned_by_all_read_routes(store: Store, http: httpx2.Asy
     (overview,) = await store.overview([head])
     assert {name: row[name] for name in overview.as_json()} == overview.as_json()
     assert listed["next"] is None
+    judged = await store.create(key="eval/f/1/sum/judge")
+    assert {row["id"] for row in (await get(http, "/api/threads"))["threads"]} == {str(head.id), str(judged.id)}
+    assert [row["id"] for row in (await get(http, "/api/threads", evaluations=False))["threads"]] == [str(head.id)]
+    await store.delete(judged)
     log = await store.stitches(head)
     assert (await get(http, "/api/threads/story/stitches"))["stitches"] == [stitch.as_json() for stitch in log]
     page = await get(http, "/api/threads/story/stitches", first=2, limit=2)

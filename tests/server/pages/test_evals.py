@@ -8,12 +8,14 @@ import pytest
 from playwright.async_api import Page, expect
 
 from lockstitch import App
+from lockstitch.agents.evals.grader import Case
 from lockstitch.agents.evals.runner import evaluate
 from lockstitch.agents.evals.stored_datasets import Datasets
 from lockstitch.agents.tools.function import tool
 from lockstitch.model import Example, new_id
 from lockstitch.server.pages import agents
 from lockstitch.server.pages.evals import evaluations
+from lockstitch.server.pages.threads import counts
 from lockstitch.store import Store
 from lockstitch.store.datasets import create_dataset, create_experiment, put_examples
 from tests.agents.evals.quiz import Quiz
@@ -115,7 +117,7 @@ async def test_evaluations_are_shown_with_trials_and_compared(
     await Datasets(store).put("facts", rows, create=True)
     quiz = Quiz()
     for answer in ("4", "5", "22"):
-        quiz.answers |= {"2 + 2?": answer, "Why?": "because" if answer != "4" else "?"}
+        quiz.answers |= {"2 + 2?": answer, "Why?": "because it is so " * 10 if answer != "4" else "?"}
         await evaluate(quiz.agent, "facts", store=store, graders="contains", name="f", trials=3)
     await Shop().agent().run("Charge 5 twice.", store=store, thread="order")
     await Datasets(store).add("orders", ["order"])
@@ -170,6 +172,12 @@ async def test_evaluations_are_shown_with_trials_and_compared(
         await page.get_by_role("button", name="Compare selected").click()
         await expect(page.get_by_role("heading", level=1)).to_have_text("Comparison")
         await look(page, "compare")
+        # Long answers wrap in their column.
+        answers = await page.locator(".answer").evaluate_all(
+            "all => all.map(one => one.scrollWidth <= one.clientWidth)"
+        )
+        assert answers
+        assert all(answers)
         await page.get_by_role("link", name="Worse", exact=True).click()
         await expect(page.get_by_role("region", name="Cases").get_by_role("row")).to_have_count(2)
         await expect(page.get_by_role("row", name="sum")).to_contain_text("-1.000")
@@ -220,5 +228,37 @@ async def test_agents_are_shown_with_versions_and_changes(
         await expect(page.get_by_role("heading", level=1)).to_have_text("Comparison")
         await page.go_back()
         await page.get_by_role("link", name="Threads of version 2").click()
-        await expect(page).to_have_url(f"{url}/?agent=quiz&version=2")
+        await expect(page).to_have_url(f"{url}/?agent=quiz&version=2&evaluations=true")
         await expect(page.locator("tr[data-row]")).to_have_count(1)
+
+
+async def test_list_of_threads_leaves_out_those_of_evaluations(store: Store, page: Page) -> None:
+    quiz = Quiz()
+    await evaluate(quiz.agent, [Case("sum", "2 + 2?", expected="4")], store=store, graders="contains", name="f")
+    async with serving(store) as url:
+        rows = page.locator("tr[data-row]")
+        await page.goto(url)
+        await expect(page.get_by_text("Threads of evaluations need the filter Evaluations.")).to_be_visible()
+        await quiz.agent.run("Capital?", store=store, thread="asked")
+        counts.forget()
+        await page.goto(url)
+        await expect(rows).to_have_count(1)
+        await expect(page.locator("#tabs a").first).to_have_text("All 1")
+        await page.get_by_label("Evaluations").check()
+        await expect(rows).to_have_count(2)
+        await expect(page).to_have_url(re.compile("evaluations=true"))
+        await look(page, "threads-evaluations")
+        await page.get_by_role("link", name=re.compile("Waiting")).click()
+        await expect(rows).to_have_count(2)
+        await page.get_by_label("Evaluations").uncheck()
+        await expect(rows).to_have_count(1)
+        # A search finds them, too.
+        await page.goto(f"{url}/?q=eval/f/1/sum")
+        await expect(rows).to_have_count(1)
+        await page.get_by_role("searchbox").fill("2 + 2")
+        await expect(rows).to_contain_text("2 + 2?")
+        # A thread of an evaluation that needs a person is shown.
+        head = await store.thread("eval/f/1/sum")
+        await store._backend.put([head.changed(awaiting_person_since=store.clock.now())])
+        await page.goto(f"{url}/?status=person")
+        await expect(rows).to_have_count(1)

@@ -24,9 +24,6 @@ MAX_RUNS: Final = 1_000
 MAX_ID: Final = 100
 """Maximum characters of the id of a case."""
 
-_KEYS: Final = "eval/"
-"""Start of the keys of the threads of evaluations. A selection by filters leaves them out."""
-
 
 class RecordedRun(NamedTuple):
     """A recorded run as a case."""
@@ -108,11 +105,12 @@ class RecordedRuns:
         if self.sources:
             return
         filters, number, after = _filters(self.where, store), 0, None
-        while page := await store.threads(**filters, limit=self.limit, after=after):
+        # Runs of evaluations are no recorded conversations.
+        while page := await store.threads(**filters, evaluations=False, limit=self.limit, after=after):
             after = page[-1]
             for head in page:
-                # A replay is replayed by its source. Runs of evaluations are no recorded conversations.
-                if head.kind == "replay" or (head.key or "").startswith(_KEYS):
+                # A replay is replayed by its source.
+                if head.kind == "replay":
                     continue
                 yield head.id
                 number += 1

@@ -28,6 +28,7 @@ from lockstitch.model import Dataset, Eval, Json, codec
 from lockstitch.model.codec import storable_text
 from lockstitch.store import Store
 from lockstitch.store.datasets import DatasetRef
+from lockstitch.store.queries.thread_list import EVALUATION_KEYS
 
 MAX_NAME: Final = 100
 MAX_TRIALS: Final = 1_000
@@ -302,7 +303,7 @@ def check_name(name: str) -> str:
 def key_of(record: Eval, case: str, *suffixes: str) -> str:
     """Return the key of a case's thread. It is always the same for the same case."""
     parts = [part.replace("%", "%25").replace("/", "%2F") for part in (record.name, case, *suffixes)]
-    key = "/".join(("eval", parts[0], str(record.input["number"]), *parts[1:]))
+    key = EVALUATION_KEYS + "/".join((parts[0], str(record.input["number"]), *parts[1:]))
     return key if len(key) <= _MAX_KEY else f"{key[:170]}…{sha256(key.encode()).hexdigest()[:32]}"
 
 

@@ -103,6 +103,8 @@ def _test(kind: type[Record], condition: Where) -> Callable[[Record], bool]:
         return lambda record: pattern.fullmatch(str(getattr(record, field))) is not None
     if comparison == "contains":
         return lambda record: str(value).lower() in str(getattr(record, field) or "").lower()
+    if comparison == "not starts with":
+        return lambda record: not str(getattr(record, field) or "").startswith(value)
     if comparison == "in":
         value = [_typed(kind, field, item) for item in value if item is not None]
     else:
@@ -131,8 +133,8 @@ def _test_json(kind: type[Record], condition: Where) -> Callable[[Record], bool]
     field, comparison, value, path = condition
     if not isinstance(field, str) or _kind_of(kind, field) is not ColumnKind.JSON:
         raise Refused(f"Only a JSON field of {kind.__name__} has parts, not {field!r}.")
-    if comparison == "like":
-        raise Refused("A part of a JSON field cannot be compared with `like`.")
+    if comparison in ("like", "not starts with"):
+        raise Refused(f"A part of a JSON field cannot be compared with `{comparison}`.")
 
     def part(record: Record) -> Any:
         item: Any = getattr(record, field)

@@ -282,6 +282,8 @@ class Dialect:
             return f"CAST({field} AS TEXT) LIKE :{name}", {name: value}
         if operator == "contains":
             return self.queries["contains"].replace("{field}", field).replace("{mark}", name), {name: value}
+        if operator == "not starts with":
+            return f"coalesce(substr({field}, 1, {len(value)}), '') <> :{name}", {name: value}
         if operator != "in":
             return f"{field} {operator} :{name}", {name: self._encode_value(kind, field, value)}
         values = [self._encode_value(kind, field, item) for item in value]
@@ -328,8 +330,8 @@ class Dialect:
             return f"coalesce({part('present')}, FALSE)", parameters
         if operator == "!=":
             return f"({part('present')} AND NOT coalesce({compared(name, value, '=')}, FALSE))", parameters
-        if operator == "like":
-            raise Refused("A part of a JSON field cannot be compared with `like`.")
+        if operator in ("like", "not starts with"):
+            raise Refused(f"A part of a JSON field cannot be compared with `{operator}`.")
         if operator != "in":
             return compared(name, value, operator), parameters
         texts = [compared(f"{name}_{number}", item, "=") for number, item in enumerate(value)]

@@ -106,9 +106,11 @@ def _list_index(find: Find[Any]) -> str:
     """
     if find.kind is not Thread or find.limit is None or "project" not in _fields(find, "="):
         return ""
+    left_out = _fields(find, "not starts with")
     if not find.order:
-        return "threads_status" if _fields(find, "=") == {"project", "status"} and len(find.where) == 2 else ""
-    fields = {condition.field for condition in find.where if isinstance(condition, Where)}
+        by_status = _fields(find, "=") == {"project", "status"} and len(find.where) == 2 + len(left_out)
+        return "threads_status" if by_status else ""
+    fields = {item.field for item in find.where if isinstance(item, Where) and item.operator != "not starts with"}
     order = find.order[0].removeprefix("-")
     if order not in (*SORTED, "model") or fields & _SELECTIVE:
         return ""

@@ -164,7 +164,7 @@ DELETE FROM stitch_rows
 WHERE thread_no = (SELECT no FROM threads WHERE id = :thread_id) AND position <= :last AND position >= :first;
 
 -- own: select_listed
--- A page of a list of threads. The inner query reads an index with all columns of the conditions.
+-- A page of a list of threads. The inner query reads an index with all columns of the conditions, except the key.
 SELECT {columns} FROM {table}
 WHERE no IN (SELECT no FROM {table} INDEXED BY {index}{where}{order}{limit}){order};
 

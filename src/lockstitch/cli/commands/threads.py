@@ -65,6 +65,9 @@ def threads(
     metadata: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only threads with this value in the metadata.")
     ] = None,
+    evaluations: Annotated[
+        bool, typer.Option("--evaluations/--no-evaluations", help="Include the threads of evaluations.")
+    ] = True,
     sort: Annotated[str, typer.Option(metavar="ORDER", help=f"One of {', '.join(SORTS)}.")] = "time",
     ascending: Annotated[bool, typer.Option("--ascending", help="Start with the lowest value.")] = False,
     limit: Limit = 50,
@@ -111,6 +114,7 @@ def threads(
             agent=agent,
             # Only roots are counted, unless a filter may match one of their descendants.
             depth=0 if tree and not anywhere else None,
+            evaluations=evaluations,
             sort=cast("ThreadSort", sort),
             ascending=ascending,
             **filters,

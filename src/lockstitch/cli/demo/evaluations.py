@@ -72,6 +72,7 @@ _QUESTIONS: Final = (
     ),
 )
 
+
 def answer_to(text: str, system: str | None) -> str | None:
     """Return the answer to a question of the dataset under the instructions of a request, or None."""
     question = next((question for question in _QUESTIONS if question.text == text), None)

@@ -21,6 +21,9 @@ SORTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The fields of each order. An index with the project and the id makes a page cost the same at any depth."""
 
+EVALUATION_KEYS: Final = "eval/"
+"""Start of the keys of the threads of evaluations and of their judges."""
+
 STATUSES: Final = ("running", "waiting", "pending", "failed", "completed", "cancelled")
 """The order by status. A page is read status by status, so no index has this order."""
 
@@ -49,6 +52,7 @@ def conditions_of(
     error: bool | str | None = None,
     tag: str | Collection[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
+    evaluations: bool = True,
     sort: str = "time",
 ) -> list[Condition]:
     """Return the conditions of these filters, and those of the order. See `Store.threads`."""
@@ -69,6 +73,8 @@ def conditions_of(
             where.append(Where("last_error", "contains", error))
     where += [Labeled("", name) for name in ([tag] if isinstance(tag, str) else tag or ())]
     where += [Labeled(name, _text(name, value)) for name, value in (metadata or {}).items()]
+    if not evaluations:
+        where.append(Where("key", "not starts with", EVALUATION_KEYS))
     if sort not in ("time", "status"):
         # Threads without the figure are not part of the order.
         where.append(Where(SORTS[sort][0], "is not null"))

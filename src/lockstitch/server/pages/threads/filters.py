@@ -37,6 +37,7 @@ _CHOICES: Final[Mapping[str, Any]] = {
     "kind": KINDS,
     "since": SPANS,
     "sort": list(SORTS),
+    "evaluations": ("true",),
     "ascending": ("true",),
 }
 ANY_ERROR: Final = "true"
@@ -62,6 +63,8 @@ class Filters:
     """The lowest cost in US dollars."""
     error: str = ""
     version: str = ""
+    evaluations: str = ""
+    """`true`: with the threads of evaluations. A search and the status `person` have them, too."""
     sort: str = ""
     """The order. Empty: by last activity, of a search the best matches first."""
     ascending: str = ""
@@ -135,8 +138,8 @@ class Filters:
         return f"?{text or 'status='}"
 
     def alone(self, **values: str) -> str:
-        """Return the query string of one filter, with the columns of the list."""
-        return Filters(columns=self.columns, **values).address()
+        """Return the query string of one filter, with the columns and the threads of evaluations of the list."""
+        return Filters(columns=self.columns, evaluations=self.evaluations, **values).address()
 
     def sorted_by(self, order: str) -> str:
         """Return the query string of this order. The current order is reversed."""
@@ -157,6 +160,7 @@ class Filters:
             "min_cost": _cost(self.min_cost) if self.min_cost else None,
             "error": True if self.error == ANY_ERROR else self.error,
             "version": _version(self.version) if self.version else None,
+            "evaluations": None if self.evaluations or self.q or self.status == "person" else False,
         }
         return {name: value for name, value in values.items() if value not in ("", None, [], {})}
 

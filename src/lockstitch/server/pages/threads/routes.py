@@ -67,7 +67,7 @@ async def threads(request: Request, caller: Reader, after: str = "") -> Response
         response = render_page(request, caller, "threads/list.html", oob=True, bar=await navbar.bar_of(caller), **shown)
         response.headers["HX-Push-Url"] = f"{base_path(request)}/{filters.address()}"
         return response
-    if not shown["counts"][""] and not filters.narrowed:
+    if not shown["counts"][""] and not filters.narrowed and not await store.threads(limit=1):
         return render_page(request, caller, "threads/welcome.html", **_first(request, caller))
     agents = await store.agents.list(project=store.project, limit=_MOST_AGENTS)
     shown |= {
