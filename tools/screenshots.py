@@ -78,6 +78,12 @@ async def links(page: Page, url: str) -> dict[str, str]:
             await page.goto(url + found[name])
             if path := await _first(page, 'a[href*="/run/"]'):
                 found[name.replace("thread", "run")] = path
+    await page.goto(f"{url}/evals")
+    found |= {"evals": "/evals", "datasets": "/evals/datasets"}
+    for name, selector in (("eval", 'main a:has-text("#2")'), ("eval-compare", 'a:has-text("Compare with")')):
+        if path := await _first(page, selector):
+            found[name] = path
+            await page.goto(url + path)
     await page.goto(f"{url}/plans")
     found |= {"plans": "/plans", "plan-new": "/plans/new"}
     for name, text, task in (("plan", "checkout", "T3"), ("plan-200", "platform", "K126")):
