@@ -541,8 +541,10 @@ class FullBackend(Backend, Reports, Protocol):
     encode: Encoder
     """Encodes new threads for `append_encoded`. It needs no backend, so that another process can call it."""
 
-    async def append_encoded(self, rows: Any) -> None:
+    async def append_encoded(self, rows: Any, *, new_ids: bool) -> None:
         """Write new threads that `encode` returned, all or none.
+
+        With `new_ids`, no other thread can have a stitch with one of their ids.
 
         Raises `Conflict` if a thread, a run or a stitch with one of their ids exists.
         """

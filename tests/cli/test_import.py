@@ -408,7 +408,7 @@ async def occupy(store: Store, span_id: str) -> None:
 
 
 def test_store_that_fails_ends_the_import(lockstitch: Call, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def away(*_: object) -> None:
+    async def away(*_: object, **__: object) -> None:
         raise StoreUnreachable("The store cannot be reached.")
 
     monkeypatch.setattr(MirrorStore, "write", away)

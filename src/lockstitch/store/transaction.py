@@ -7,15 +7,16 @@ transaction nor its parts.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from lockstitch.backend import Commit, Condition, Fields, Find, RecordChange, ThreadChange
 from lockstitch.errors import Refused, ThreadEnded, ThreadHeld
 from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Record, Run, Stitch, Thread, WebhookEvent, at_position
+from lockstitch.model.containers import new_dict, new_list
 from lockstitch.model.context import replaces_context
 from lockstitch.model.figures import FIGURES, figures_after
 from lockstitch.model.stitch import TAKEN_OVER
@@ -33,32 +34,27 @@ RESTING_STATUSES = frozenset({"pending", "waiting"}) | TERMINAL_STATUSES
 """Statuses of a thread that no worker holds."""
 
 
-# `list[Entry]` as a factory costs five times as much, and one append makes many of these lists.
-_new_list = cast("Callable[[], list[Any]]", list)
-_new_dict = cast("Callable[[], dict[Any, Any]]", dict)
-
-
 @dataclass(slots=True)
 class ThreadUpdate:
     """The part of a transaction that changes one thread. Its entries and fields are valid for `head` only."""
 
     head: Thread
     """The thread as the caller read it. If it has changed since then, the commit raises `Conflict`."""
-    entries: list[Entry] = field(default_factory=_new_list)
+    entries: list[Entry] = field(default_factory=new_list)
     """Entries to append. The stitches of `consumed` come before them."""
-    fields: Fields = field(default_factory=_new_dict)
+    fields: Fields = field(default_factory=new_dict)
     """Changed fields of the head."""
-    new_runs: list[Run] = field(default_factory=_new_list)
+    new_runs: list[Run] = field(default_factory=new_list)
     """Runs to create. `plan_commit` sets their `sequence` and `turn`."""
-    run_updates: list[tuple[Run, Fields]] = field(default_factory=_new_list)
+    run_updates: list[tuple[Run, Fields]] = field(default_factory=new_list)
     """Runs as the caller read them, each with its changed fields."""
-    consumed: list[Delivery] = field(default_factory=_new_list)
+    consumed: list[Delivery] = field(default_factory=new_list)
     """Deliveries of the inbox that become stitches."""
-    blob_refs: list[str] = field(default_factory=_new_list)
+    blob_refs: list[str] = field(default_factory=new_list)
     """Hashes of the blobs that the thread refers to from now on."""
     sum_runs: bool = False
     """True: the store sets the tokens, the cost and the steps of `new_runs` and `run_updates` from their stitches."""
-    moved_key: Fields = field(default_factory=_new_dict)
+    moved_key: Fields = field(default_factory=new_dict)
     """The new `key` of the thread, if `Transaction.move_key` changes it; else empty."""
 
 
@@ -66,28 +62,28 @@ class ThreadUpdate:
 class Transaction:
     """Everything that one commit writes: all of it or nothing. It may have no updates."""
 
-    updates: list[ThreadUpdate] = field(default_factory=_new_list)
+    updates: list[ThreadUpdate] = field(default_factory=new_list)
     """Changes of threads that the caller has read, at most one per thread."""
-    deliveries: list[Delivery] = field(default_factory=_new_list)
+    deliveries: list[Delivery] = field(default_factory=new_list)
     """Deliveries to threads that another worker may hold."""
-    new_threads: list[Thread] = field(default_factory=_new_list)
+    new_threads: list[Thread] = field(default_factory=new_list)
     """Threads to create. The depth of an updated thread's child is set by `plan_commit`."""
-    delete_threads: list[UUID | Thread] = field(default_factory=_new_list)
+    delete_threads: list[UUID | Thread] = field(default_factory=new_list)
     """Threads to delete, with their descendants and all of their records. No worker may hold them. If a `Thread` has
     changed since the caller read it, the commit raises `Conflict`."""
-    webhook_events: list[WebhookEvent] = field(default_factory=_new_list)
+    webhook_events: list[WebhookEvent] = field(default_factory=new_list)
     """Events to send to webhooks after the commit."""
-    records: list[Record] = field(default_factory=_new_list)
+    records: list[Record] = field(default_factory=new_list)
     """Records of an application. A record replaces the stored record that has the same key."""
-    new_records: list[Record] = field(default_factory=_new_list)
+    new_records: list[Record] = field(default_factory=new_list)
     """Records of an application that must not exist: if a key is in use, the commit raises `Conflict`."""
-    default_records: list[Record] = field(default_factory=_new_list)
+    default_records: list[Record] = field(default_factory=new_list)
     """Records of an application that are written unless a record with the same key exists."""
-    delete_records: list[Find[Any]] = field(default_factory=_new_list)
+    delete_records: list[Find[Any]] = field(default_factory=new_list)
     """Selections of records of an application to delete, before the other records are written. See `delete`."""
-    changed_records: list[RecordChange] = field(default_factory=_new_list)
+    changed_records: list[RecordChange] = field(default_factory=new_list)
     """Changes of single fields of stored records. See `change`."""
-    depths: dict[UUID, int] = field(default_factory=_new_dict)
+    depths: dict[UUID, int] = field(default_factory=new_dict)
     """Depths of threads that receive deliveries, for the lock order. `Store.commit` reads the depths that are missing.
     The depths of updated threads and of their parents are known without it."""
 

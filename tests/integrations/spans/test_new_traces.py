@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lockstitch.backend import Find
+from lockstitch.backends.files import log
 from lockstitch.integrations import importer
 from lockstitch.integrations.langsmith import LangSmith
 from lockstitch.integrations.spans.ingest import SpanIngest
@@ -17,7 +18,7 @@ from lockstitch.integrations.spans.reader_process import ReaderProcesses
 from lockstitch.model import FakeClock, MirroredModelCall, Record, Run, Stitch, Thread, codec
 from lockstitch.store import Store, open_store
 from lockstitch.store.writes.mirrors import MirrorStore
-from tests.integrations.importing import import_path
+from tests.integrations.importing import import_bytes, import_path
 from tests.integrations.langsmith import recorded as langsmith
 from tests.integrations.otel import bodies as otel
 from tests.integrations.runs import agent_trace, items
@@ -128,6 +129,23 @@ async def test_items_before_damage_are_read(
     assert (report["runs"], len(report["skipped"])) == (len(lines), 1)
 
 
+@pytest.mark.parametrize("backend", ["files"])
+async def test_new_traces_are_written_without_reading_other_logs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files backend has no index of stitch ids. A search for them would read the logs of all threads."""
+    await import_path(store, "otel", otel.FIXTURES)
+    read: list[str] = []
+    each = log.each
+
+    def noted(folder: Any, path: str, *ranges: Any) -> Any:
+        read.append(path)
+        return each(folder, path, *ranges)
+
+    monkeypatch.setattr(log, "each", noted)
+    report = await import_bytes(store, "otel", otel.as_protobuf(otel.made({})))
+    assert (report.traces, report.skipped) == (1, [])
+    assert read == []
+
+
 async def test_file_is_read_here_when_the_process_is_killed(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,8 +160,8 @@ async def test_file_is_read_here_when_the_process_is_killed(
         importer, "ReaderProcesses", lambda number: processes.append(ReaderProcesses(number)) or processes[-1]
     )
 
-    async def kill_after(self: MirrorStore, rows: Any) -> None:
-        await written(self, rows)
+    async def kill_after(self: MirrorStore, rows: Any, *, new_ids: bool) -> None:
+        await written(self, rows, new_ids=new_ids)
         if not killed:
             killed.append(processes[0].pids[0])
             os.kill(killed[0], signal.SIGKILL)

@@ -127,8 +127,8 @@ async def test_waiting_bodies_are_written_together_and_in_order(store: Store, mo
     written = MirrorStore.write_encoded
     writes: list[object] = []
 
-    async def noted(self: MirrorStore, rows: Any) -> None:
-        await written(self, rows)
+    async def noted(self: MirrorStore, rows: Any, *, new_ids: bool) -> None:
+        await written(self, rows, new_ids=new_ids)
         writes.append(rows)
 
     monkeypatch.setattr(MirrorStore, "write_encoded", noted)

@@ -73,15 +73,15 @@ class FilesBackend:
 
         return await self._write(work)
 
-    async def append_encoded(self, rows: Any) -> None:
+    async def append_encoded(self, rows: Any, *, new_ids: bool) -> None:
         commit, records = rows
-        # The databases have unique indexes on these ids.
+        # The databases have unique indexes on these ids. Here, a search for stitches reads the logs of all threads.
         changes: list[ThreadChange] = commit.steps
         for kind, ids in (
             (Run, [run.id for step in changes for run in step.new_runs]),
-            (Stitch, [stitch.id for step in changes for stitch in step.stitches]),
+            (Stitch, [stitch.id for step in changes for stitch in step.stitches if not new_ids]),
         ):
-            if await self.find(Find(kind, (Where("id", "in", ids),), limit=1)):
+            if ids and await self.find(Find(kind, (Where("id", "in", ids),), limit=1)):
                 raise Conflict("Another writer has stored one of these traces. Nothing was written.")
 
         def work(transaction: Transaction) -> None:

@@ -97,7 +97,7 @@ class PostgresBackend:
             self._notifier.notify_ready()
         return receipts
 
-    async def append_encoded(self, rows: Any) -> None:
+    async def append_encoded(self, rows: Any, *, new_ids: bool) -> None:
         encoded: bulk.EncodedThreads = rows
         await self._pool.run(lambda connection: bulk.write_encoded(connection, self._dialect, encoded))
         for thread_id, position in encoded.positions.items():

@@ -105,7 +105,7 @@ class SqliteBackend:
             )
         )
 
-    async def append_encoded(self, rows: Any) -> None:
+    async def append_encoded(self, rows: Any, *, new_ids: bool) -> None:
         encoded: bulk.EncodedThreads = rows
         await self._writer.run(lambda cursor: bulk.write_encoded(cursor, self._dialect, encoded), large=True)
 

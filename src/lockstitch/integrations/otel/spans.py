@@ -8,10 +8,10 @@ from typing import Any
 from lockstitch.integrations.otel.conventions import take_content
 from lockstitch.integrations.otel.conventions.convention import Content
 from lockstitch.integrations.otel.values import as_json, as_text
-from lockstitch.integrations.spans.containers import new_dict, new_list
 from lockstitch.integrations.spans.span import SpanData
 from lockstitch.integrations.spans.values import storable
 from lockstitch.model import Json, format_time
+from lockstitch.model.containers import new_dict, new_list
 
 KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 CODES = ("unset", "ok", "error")

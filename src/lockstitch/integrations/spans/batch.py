@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple, Self, cast
 from uuid import UUID
 
 from lockstitch.errors import Refused
-from lockstitch.integrations.spans.containers import new_dict, new_list, new_set
 from lockstitch.integrations.spans.span import Attachment, Item, SpanData, SpanFeedback, is_root, merge
 from lockstitch.model import codec
+from lockstitch.model.containers import new_dict, new_list, new_set
 
 REDACTED: Final = "[redacted]"
 

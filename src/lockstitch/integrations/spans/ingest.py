@@ -195,7 +195,8 @@ class SpanIngest:
             return False
         if new.rows is not None:
             try:
-                await self._store.mirrors.write_encoded(new.rows)
+                # Otherwise the ids of spans contain the trace.
+                await self._store.mirrors.write_encoded(new.rows, new_ids=not self._source.root_names_trace)
             except (Conflict, OutcomeUnknown, Refused, RecursionError):
                 return False
         if await self._store.mirrors.has_any(self._store.project, new.after):

@@ -15,8 +15,8 @@ from uuid import UUID
 import orjson
 
 from lockstitch.errors import LockstitchError
-from lockstitch.integrations.spans.containers import new_dict, new_list
 from lockstitch.model import Json, Message, codec
+from lockstitch.model.containers import new_dict, new_list
 
 
 class SpanData(TypedDict, total=False):

@@ -13,10 +13,10 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 from uuid import UUID
 
-from lockstitch.integrations.spans.containers import new_dict
 from lockstitch.integrations.spans.rows import SpanRow, at_of, part
 from lockstitch.integrations.spans.span import SpanData, SpanFacts
 from lockstitch.model import Json, Stitch, format_time, parse_time, tool_uses
+from lockstitch.model.containers import new_dict
 
 NAMELESS: Final = "tool"
 

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from lockstitch.engine import usage as costs
 from lockstitch.engine.ports.provider import Usage
-from lockstitch.integrations.spans.containers import new_dict
 from lockstitch.integrations.spans.rows import (
     TOKENS,
     MirrorIds,
@@ -32,6 +31,7 @@ from lockstitch.integrations.spans.tool_calls import MentionedResult, ToolCallIn
 from lockstitch.integrations.spans.tool_matches import SpanTree
 from lockstitch.integrations.spans.turn import turn_of
 from lockstitch.model import TERMINAL_STATUSES, Json, Run, Stitch, answer_of, format_time, new_id, parse_time
+from lockstitch.model.containers import new_dict
 from lockstitch.model.run import RunStatus
 
 Price = Callable[[SpanFacts, datetime], Json | None]

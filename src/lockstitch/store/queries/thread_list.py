@@ -19,13 +19,17 @@ SORTS: Final[Mapping[str, tuple[str, ...]]] = {
     # Many threads have the same model.
     "model": ("model", "recent_at"),
 }
-"""The fields of each order. An index with the project and the id makes a page cost the same at any depth."""
+"""The fields of each order. An index with the project and the id makes a page cost the same at any depth.
+
+The order by status has no index: see `STATUSES`."""
 
 EVALUATION_KEYS: Final = "eval/"
 """Start of the keys of the threads of evaluations and of their judges."""
 
 STATUSES: Final = ("running", "waiting", "pending", "failed", "completed", "cancelled")
-"""The order by status. A page is read status by status, so no index has this order."""
+"""The order by status. No index has this order: a page reads the list of one status after the other.
+
+A list of a rare status reads the index of all threads of the project."""
 
 
 def order_of(sort: str, ascending: bool) -> tuple[str, ...]:

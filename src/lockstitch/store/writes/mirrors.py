@@ -13,6 +13,7 @@ from uuid import UUID
 
 from lockstitch.backend import Commit, Encoder, Fields, Find, FullBackend, ThreadChange, Where
 from lockstitch.model import Blob, BlobUse, Feedback, File, MirroredModelCall, Record, Run, ShareLink, Stitch, Thread
+from lockstitch.model.containers import new_dict, new_list, new_set
 from lockstitch.model.statistics import StitchOutline
 
 R = TypeVar("R", bound=Record)
@@ -26,15 +27,15 @@ class MirrorUpdate:
     """The thread as the writer read it, or the new thread."""
     is_new: bool
     """True if the commit creates the thread."""
-    fields: Fields = field(default_factory=dict[str, Any])
+    fields: Fields = field(default_factory=new_dict)
     """Changed fields of the head."""
-    new_runs: list[Run] = field(default_factory=list[Run])
+    new_runs: list[Run] = field(default_factory=new_list)
     """Runs to create."""
-    runs: list[Run] = field(default_factory=list[Run])
+    runs: list[Run] = field(default_factory=new_list)
     """Runs with changed fields."""
-    stitches: list[Stitch] = field(default_factory=list[Stitch])
+    stitches: list[Stitch] = field(default_factory=new_list)
     """Stitches to append."""
-    replaced_stitches: list[Stitch] = field(default_factory=list[Stitch])
+    replaced_stitches: list[Stitch] = field(default_factory=new_list)
     """Stitches that replace those at the same positions."""
 
 
@@ -42,11 +43,11 @@ class MirrorUpdate:
 class Absent:
     """Ids of records that the store must not have, because rows were computed without them."""
 
-    threads: set[UUID] = field(default_factory=set[UUID])
-    runs: set[UUID] = field(default_factory=set[UUID])
-    stitches: set[UUID] = field(default_factory=set[UUID])
-    keys: set[str] = field(default_factory=set[str])
-    response_ids: set[str] = field(default_factory=set[str])
+    threads: set[UUID] = field(default_factory=new_set)
+    runs: set[UUID] = field(default_factory=new_set)
+    stitches: set[UUID] = field(default_factory=new_set)
+    keys: set[str] = field(default_factory=new_set)
+    response_ids: set[str] = field(default_factory=new_set)
 
 
 class MirrorStore:
@@ -170,9 +171,12 @@ class MirrorStore:
         """The function that encodes new traces for `write_encoded`, also in another process."""
         return self._backend.encode
 
-    async def write_encoded(self, rows: Any) -> None:
-        """Write encoded new traces. Raises `Conflict` if one of their threads, runs or spans exists."""
-        await self._backend.append_encoded(rows)
+    async def write_encoded(self, rows: Any, *, new_ids: bool) -> None:
+        """Write encoded new traces. Raises `Conflict` if one of their threads, runs or spans exists.
+
+        With `new_ids`, no other trace can have a span with one of their ids.
+        """
+        await self._backend.append_encoded(rows, new_ids=new_ids)
 
     async def has_any(self, project: str, absent: Absent) -> bool:
         """True if the store has a record with one of these ids."""
