@@ -59,6 +59,11 @@ async def test_replays_run_with_another_prompt_from_its_page(store: Store, page:
         await expect(page.locator(".note.failed.after-head")).to_contain_text("The replay stopped at the call charge")
         await expect(comparison).to_contain_text("first difference")
         await look(page, "replay-diverged")
+
+        # A replay cannot be retried.
+        await page.goto(f"{url}/?kind=replay")
+        await expect(page.locator("tr[data-row]")).to_have_count(2)
+        await expect(page.locator("tr[data-row] .btn")).to_have_count(0)
     replays = await store.threads(kind="replay")
     assert sorted(head.version or 0 for head in replays) == [1, 2]
     assert not shop.ran, "a replay runs no tool"

@@ -172,7 +172,11 @@ async def test_user_cancels_retries_renames_and_deletes(store: Store, page: Page
         assert run.status == "cancelled"
 
         await page.goto(f"{url}/threads/notes")
-        await expect(page.locator(".note.failed").first).to_contain_text("214,880 tokens")
+        # The error of a run is shown once.
+        await expect(page.locator(".note.failed")).to_have_count(1)
+        await expect(page.locator(".note.failed")).to_contain_text("214,880 tokens")
+        end = page.locator("#seam > li[data-type=run_failed]")
+        await expect(end).to_contain_text(re.compile(r"Failed after \d+ step"))
         await expect(page.locator("#state")).to_contain_text("last run failed")
         await page.get_by_role("button", name="Retry").click()
         await expect(page.locator("#state")).to_contain_text("pending")
@@ -322,6 +326,32 @@ async def test_long_context_is_loaded_in_parts(store: Store, page: Page):
         await expect(messages).to_have_count(120)
         await expect(messages.first).to_contain_text("0 xxx")
         await expect(page.get_by_role("link", name="Earlier")).to_have_count(0)
+
+
+async def test_cancel_removes_streamed_text_and_the_form(store: Store, page: Page):
+    """A streamed call shows its time. After a cancel, the page has no text that is not recorded and no stale form."""
+    model = Gated([{"thinking": "Let me think.", "text": "Once upon a time", "chunk": 6}])
+    app = App([Agent("teller", model=model, title=False)])
+    await store.start("teller", "Tell a story", key="story")
+    async with serving(store, app) as url:
+        try:
+            await page.goto(f"{url}/threads/story")
+            await expect(page.locator(".live-text .think")).to_contain_text("Let me")
+            await expect(page.locator("#open .model-call time")).to_be_visible()
+            field = page.locator("#composer textarea")
+            await expect(field).to_have_attribute("placeholder", "Queued until the current run finishes")
+            await field.fill("And then?")
+            await page.get_by_role("button", name="Cancel").click()
+            await expect(page.locator("#seam > li[data-type=run_completed]")).to_contain_text("Cancelled after 0 steps")
+            await expect(page.locator(".live-text")).to_have_count(0)
+            await expect(page.locator("#composer")).to_have_text("Cancelled. Fork it to continue.")
+            await page.get_by_role("button", name="Retry").click()
+            await expect(page.locator(".live-text .think")).to_contain_text("Let me")
+            await expect(field).to_have_value("")
+            model.gate.set()
+            await expect(page.locator("#seam")).to_contain_text("Once upon a time")
+        finally:
+            model.gate.set()
 
 
 async def test_running_calls_are_shown_with_their_time(store: Store, page: Page):

@@ -50,6 +50,10 @@ export function saying(end, { place, by = () => [], plain }) {
     all.get(key(data))?.node?.remove();
     if (data.type === "llm_call") all.set(key(data), { done: true }); else all.delete(key(data));
   }
+  // The run has ended. A call that was cancelled has no stitch, so its text is not recorded.
+  function over(run) {
+    for (const [name, one] of all) if (name.startsWith(`${run}/`)) { one.node?.remove(); all.set(name, { done: true }); }
+  }
 
-  return { delta, ends, gone };
+  return { delta, ends, gone, over };
 }

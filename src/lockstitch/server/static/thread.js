@@ -24,6 +24,7 @@ function stitch(data) {
   line = line.then(async () => {
     const nodes = await part(`${path}/stitch/${data.position}`);
     soon();
+    if (/^run_(completed|failed)$/.test(data.type)) said.over(data.run_id);
     if (/^run_(completed|failed|paused)$/.test(data.type)) await again([...seam.querySelectorAll("li[data-type=run_started]")].slice(-1));
     if (data.type === "thread_result") await again(seam.querySelectorAll("li[data-type=thread_spawned]"));
     const fresh = nodes?.querySelector("li");
@@ -65,7 +66,18 @@ async function refresh() {
     // The button with the focus can be gone, for example Cancel after it was pressed.
     if (held) (path && fresh.querySelector(`form[action="${CSS.escape(path)}"] button, a[href="${CSS.escape(path)}"]`) || fresh.querySelector("button, a[href], summary"))?.focus({ preventScroll: true });
   }
-  if (talks) opened(nodes.querySelector("#open"));
+  watch();
+  if (talks) { composed(nodes.querySelector("#composer")); opened(nodes.querySelector("#open")); }
+}
+// The form is replaced only when the thread starts or stops to take messages, so that a draft stays.
+function composed(fresh) {
+  const old = document.getElementById("composer");
+  if (!old || !fresh) return;
+  const field = old.querySelector("textarea"), next = fresh.querySelector("textarea");
+  if (field && next) { field.placeholder = next.placeholder; return; }
+  if (!field && !next && old.textContent === fresh.textContent) return;
+  old.replaceWith(fresh);
+  window.htmx?.process(fresh);
 }
 function opened(fresh) {
   const old = document.getElementById("open");
@@ -136,11 +148,15 @@ offer();
 if (talks && !location.hash && !new URLSearchParams(location.search).has("before")) end.go();
 if (location.hash === "#needs") document.getElementById("needs")?.focus({ preventScroll: true });
 
-if (document.querySelector("#state [data-live]")) {
-  const stream = follow(`${document.body.dataset.base}/api/threads/${id}/events`, {
+// Follow the thread until it ends, and again after a retry.
+let stream = null;
+function watch() {
+  if (stream || !document.querySelector("#state [data-live]")) return;
+  stream = follow(`${document.body.dataset.base}/api/threads/${id}/events`, {
     stitch,
     delta: (data) => { if (talks) said.delta(data); },
     status: () => soon(),
-    end() { stream.close(); document.querySelectorAll("[data-live]").forEach((place) => { place.hidden = true; }); soon(); },
+    end() { stream.close(); stream = null; document.querySelectorAll("[data-live]").forEach((place) => { place.hidden = true; }); soon(); },
   }, position);
 }
+watch();

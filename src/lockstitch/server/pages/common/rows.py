@@ -396,6 +396,7 @@ def _act(thread: Thread, run: Run | None) -> str:
     personal = person_waits_of(thread)
     if personal:
         return _ACTS[personal[0].kind]
-    if thread.kind != "trace" and thread.parent_id is None and run is not None and run.status == "failed":
+    retried = thread.kind not in ("trace", "replay") and thread.parent_id is None
+    if retried and run is not None and run.status == "failed":
         return "Retry"
     return ""

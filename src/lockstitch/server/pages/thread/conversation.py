@@ -1,12 +1,13 @@
 """`Conversation`: the stitches of a thread as items of the page, with their calls, runs and children."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 from uuid import UUID
 
 from lockstitch.errors import LockstitchError
 from lockstitch.model import ERROR_TYPES, Json, Run, Stitch, Thread, codec, text_of, tool_uses
+from lockstitch.model.format import plural
 from lockstitch.model.message import blocks
 from lockstitch.server.pages.common.content import CONTENT_LIMIT, Medium, media_of, one_line
 from lockstitch.server.pages.common.markdown import markdown_blocks
@@ -63,10 +64,16 @@ class Conversation:
     """Converts stitches of a thread to items, with the responses, runs and children they refer to."""
 
     def __init__(
-        self, head: Thread, calls: dict[int, Stitch], runs: dict[UUID, Run], children: dict[UUID, ThreadListRow]
+        self,
+        head: Thread,
+        calls: dict[int, Stitch],
+        errors: Set[tuple[UUID | None, str]],
+        runs: dict[UUID, Run],
+        children: dict[UUID, ThreadListRow],
     ) -> None:
         self._head = head
         self._responses = calls
+        self._errors = errors
         self._runs = runs
         self._children = children
         self._inputs_by_response: dict[int, list[Any]] = {}
@@ -88,7 +95,12 @@ class Conversation:
         runs = await store.runs_by_id(head.id, wanted)
         heads = await store.threads_by_id({stitch.child_id for stitch in stitches if stitch.child_id})
         children = {row.thread.id: row for row in await rows(store, list(heads.values()))}
-        return cls(head, known, runs, children)
+        errors = {
+            (stitch.run_id, _error_text(stitch))
+            for stitch in stitches
+            if stitch.type in ERROR_TYPES - HIDDEN - {"run_failed"} and stitch.data.get("fatal", True)
+        }
+        return cls(head, known, errors, runs, children)
 
     def items(self, stitches: Sequence[Stitch]) -> list[ConversationItem]:
         """Return the items of these stitches, which are in the order of the log."""
@@ -180,9 +192,13 @@ class Conversation:
                 )
             case "fork":
                 return ConversationItem(stitch, "fork", "ink", {"origin": _forked(stitch)})
+            case "run_failed" if (stitch.run_id, _error_text(stitch)) in self._errors:
+                # The stitch of the error is above.
+                text = f"Failed after {plural(data.get('total_steps') or 0, 'step')}"
+                return ConversationItem(stitch, "line", "k-fail", {"text": text})
             case _ if stitch.type in ERROR_TYPES and data.get("fatal", True):
-                text = str(data.get("message") or data.get("error") or stitch.type)
-                return ConversationItem(stitch, "failed", "k-fail", {"text": text, "kind": data.get("type")})
+                about = {"text": _error_text(stitch), "kind": data.get("type")}
+                return ConversationItem(stitch, "failed", "k-fail", about)
             case _ if stitch.message is not None:
                 text = text_of(stitch.message)
                 return ConversationItem(stitch, "line", about={"text": stitch.type.replace("_", " "), "more": text})
@@ -219,6 +235,10 @@ class Conversation:
 
     def _child(self, stitch: Stitch) -> ThreadListRow | None:
         return self._children.get(stitch.child_id) if stitch.child_id else None
+
+
+def _error_text(stitch: Stitch) -> str:
+    return str(stitch.data.get("message") or stitch.data.get("error") or stitch.type)
 
 
 def _parts(stitch: Stitch) -> list[tuple[str, Any]]:

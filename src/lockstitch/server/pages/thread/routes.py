@@ -35,6 +35,9 @@ router = page_router("/threads/{ref}")
 PAGE: Final = 100
 """Number of stitches per page."""
 
+_BEFORE: Final = 5
+"""Number of stitches before a failed run among which its error is."""
+
 TURNS: Final = 20
 
 MESSAGES: Final = 50
@@ -74,8 +77,10 @@ async def earlier(request: Request, caller: Reader, ref: str, before: Position, 
 async def stitch(request: Request, caller: Reader, ref: str, position: int) -> Response:
     """Render one stitch of the conversation; 204 if only the log shows it."""
     head = await _head(caller, ref)
-    stitches = await caller.store.stitches(head, position, position)
-    items = (await Conversation.of(caller.store, head, stitches)).items(stitches)
+    # The item of a failed run depends on the error before it.
+    stitches = await caller.store.stitches(head, max(head.first_position, position - _BEFORE), position)
+    conversation = await Conversation.of(caller.store, head, stitches)
+    items = conversation.items([stitch for stitch in stitches if stitch.position == position])
     if not items:
         return Response(status_code=204)
     feedback = await _feedback(caller, head, items)
