@@ -431,6 +431,15 @@ def test_replay_runs_here_and_on_server(act: Both) -> None:
         assert (done.code, report["status"], report["same"]) == (0, "completed", True)
 
 
+def test_replay_that_fails_compares_no_calls(act: Both) -> None:
+    app = ("--store", act.database, *APP)
+    act.call(*app, "run", "failing", "Go", "--thread", "broken")
+    done = act.call(*app, "replay", "broken")
+    assert done.code == 1
+    assert "No such" in done.out
+    assert "The calls" not in done.out
+
+
 async def _leave_in_doubt(url: str, key: str) -> None:
     """Interrupt the call of a thread, so that its outcome is unknown."""
     async with open_store(url) as store:

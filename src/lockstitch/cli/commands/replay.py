@@ -132,9 +132,10 @@ def _show(session: Session, report: Json) -> None:
             continue
         for step in difference["steps"]:
             _show_step(out, number, step)
-    calls = "The calls are the same" if report["same_calls"] else "The calls differ"
-    answers = "the answers too." if report["same"] else "the answers differ." if report["same_calls"] else ""
-    out.line(f"{calls}{', ' + answers if answers else '.'}")
+    if report["status"] == "completed" or report["diverged"] is not None:
+        calls = "The calls are the same" if report["same_calls"] else "The calls differ"
+        answers = "the answers too." if report["same"] else "the answers differ." if report["same_calls"] else ""
+        out.line(f"{calls}{', ' + answers if answers else '.'}")
     totals = report["totals"]
     rows = [[label, _figure(field, totals["source"]), _figure(field, totals["replay"])] for label, field in _FIGURES]
     out.table([TableColumn(""), TableColumn("record"), TableColumn("replay")], rows)
