@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import lockstitch.server
+from lockstitch.server.scripts import scripts_digest, with_digests
 
 HERE = Path(lockstitch.server.__file__).parent
 APPS = HERE.parent / "apps"
@@ -40,6 +41,17 @@ def test_no_script_creates_html_from_text(path: Path) -> None:
     text = path.read_text("utf-8")
     wrong = r"\.(inner|outer)HTML|insertAdjacentHTML|document\.write|\beval\(|new Function|cssText|[\"']style[\"']"
     assert [line for line in text.splitlines() if re.search(wrong, line)] == []
+
+
+def test_imports_of_scripts_have_the_digest_of_all_scripts() -> None:
+    digest = scripts_digest(("lockstitch.server", "lockstitch.apps.notebooks"))
+    assert digest != scripts_digest(("lockstitch.server",))
+    for path in MODULES:
+        imported = re.findall(
+            r'^(?:import|\}) .*"(\.[^"]+)"', with_digests(path.read_text("utf-8"), digest), re.MULTILINE
+        )
+        assert all(name.endswith(f".js?{digest}") for name in imported), path
+    assert with_digests('import "./menus.js";', "1f") == 'import "./menus.js?1f";'
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

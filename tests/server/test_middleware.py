@@ -105,7 +105,7 @@ async def test_list_page_with_its_files_is_small(store: Store, http: httpx2.Asyn
         sizes[path] = len(raw)
         text = (gzip.decompress(raw) if compressed else raw).decode()
         found = re.findall(r'(?:src|href)="(/static/[^"]+)"', text)
-        found += [f"/static/{name}" for name in re.findall(r'(?:from|import) "\./([a-z/]+\.js)"', text)]
+        found += [f"/static/{name}" for name in re.findall(r'(?:from|import) "\./([a-z/]+\.js\?\w+)"', text)]
         waiting += [name for name in found if name not in sizes and name not in waiting]
     assert len(sizes) > 10
     assert sum(sizes.values()) < 60_000, sizes
@@ -125,6 +125,11 @@ async def test_static_files_are_cached_and_pages_are_not(http: httpx2.AsyncClien
     """A URL with a digest is cached forever. Other responses are not cached."""
     assert "immutable" in (await http.get("/static/style.css?0123")).headers["cache-control"]
     assert (await http.get("/static/style.css")).headers["cache-control"] == "no-cache"
+    # Scripts import other scripts by URLs that browsers cache, too.
+    [entry] = re.findall(r'src="(/static/frame\.js\?\w+)"', (await http.get("/", headers={"Accept": "text/html"})).text)
+    script = await http.get(entry)
+    assert "immutable" in script.headers["cache-control"]
+    assert f'from "./keys.js?{entry.partition("?")[2]}"' in script.text
     assert (await http.get("/api/threads")).headers["cache-control"] == "no-store"
     page = (await http.get("/", headers={"Accept": "text/html"})).text
     assert "/static/style.css?" in page

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -22,6 +23,7 @@ from lockstitch.server.ingest_buffer import IngestBuffer
 from lockstitch.server.middleware import RequestGuard
 from lockstitch.server.pages.common.render import problem_page
 from lockstitch.server.pages.navbar import BarShown
+from lockstitch.server.scripts import with_digests
 from lockstitch.server.settings import Settings
 from lockstitch.server.state import ServerState
 from lockstitch.server.streams.changes import ChangeFeed
@@ -102,9 +104,10 @@ def create_app(store: Store, app: App | None = None, settings: Settings | None =
     server.router.routes.extend(route for router in pages.routers() for route in router.routes)
     for router in [router for extension in extensions for router in extension.pages]:
         server.include_router(router, dependencies=[BarShown])
+    scripts = state.extensions.scripts_digest
     for name, package in state.extensions.static.items():
-        server.mount(f"/static/{name}", _Files(packages=[(package, "static")]), name=f"static-{name}")
-    server.mount("/static", _Files(packages=[("lockstitch.server", "static")]), name="static")
+        server.mount(f"/static/{name}", _Files(package, scripts), name=f"static-{name}")
+    server.mount("/static", _Files("lockstitch.server", scripts), name="static")
     return server
 
 
@@ -133,14 +136,22 @@ def router(store: Store, app: App | None = None, settings: Settings | None = Non
 
 
 class _Files(StaticFiles):
-    """Static files. Browsers cache them forever, because their URLs contain a digest."""
+    """Static files of a package. Browsers cache them forever, because their URLs contain a digest."""
+
+    def __init__(self, package: str, scripts: str) -> None:
+        super().__init__(packages=[(package, "static")])
+        self._scripts = scripts
 
     def file_response(self, *args: Any, **options: Any) -> Response:
         response = super().file_response(*args, **options)
         scope: Scope = args[2] if len(args) > 2 else options["scope"]
-        response.headers["Cache-Control"] = (
-            "public, max-age=31536000, immutable" if scope.get("query_string") else "no-cache"
-        )
+        if not scope.get("query_string"):
+            response.headers["Cache-Control"] = "no-cache"
+            return response
+        path = Path(args[0] if args else options["full_path"])
+        if path.suffix == ".js":
+            response = Response(with_digests(path.read_text("utf-8"), self._scripts), media_type="text/javascript")
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         return response
 
 

@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 
 from lockstitch.agents import App
 from lockstitch.errors import Refused
+from lockstitch.server.scripts import scripts_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,11 @@ class ServerExtensions:
     def static(self) -> dict[str, str]:
         """Packages with static files, by application name."""
         return dict(self._with("static"))
+
+    @cached_property
+    def scripts_digest(self) -> str:
+        """The digest in the URLs of all scripts of the server and of its applications."""
+        return scripts_digest((_HERE, *self.static.values()))
 
     def _with(self, folder: str) -> tuple[tuple[str, str], ...]:
         packages = ((name, extension.package) for name, extension in self.by_name.items())

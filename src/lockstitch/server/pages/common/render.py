@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from lockstitch.model import format_time, new_id
 from lockstitch.model.format import age, cost, duration, plural, size
 from lockstitch.server.auth import CSRF_COOKIE, Caller, csrf_of
+from lockstitch.server.extensions import ServerExtensions
 from lockstitch.server.pages.common import content, format
 from lockstitch.server.problems import Problem
 from lockstitch.server.state import server_state
@@ -74,7 +75,7 @@ def render(request: Request, template: str, context: Mapping[str, Any], status: 
                 "csrf": csrf,
                 "new_id": new_id,
                 "path": request.url.path.removeprefix(base_path(request)),
-                "static": partial(_static, base_path(request), extensions.static),
+                "static": partial(_static, base_path(request), extensions),
                 "bar": getattr(request.state, "bar", None),
                 "toast": text,
                 **context,
@@ -95,10 +96,13 @@ def base_path(request: Request) -> str:
     return str(request.scope.get("root_path", "")).rstrip("/")
 
 
-def _static(base: str, extensions: Mapping[str, str], name: str) -> str:
+def _static(base: str, extensions: ServerExtensions, name: str) -> str:
     """Return the URL of a static file; `application/name` is a file of an application."""
     first, _, rest = name.partition("/")
-    match = digest(extensions[first], rest) if first in extensions else digest(_HERE, name)
+    if name.endswith(".js") and "vendor/" not in name:
+        return f"{base}/static/{name}?{extensions.scripts_digest}"
+    packages = extensions.static
+    match = digest(packages[first], rest) if first in packages else digest(_HERE, name)
     return f"{base}/static/{name}?{match}"
 
 
