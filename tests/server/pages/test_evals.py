@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from lockstitch import App
+from lockstitch import Agent, App
 from lockstitch.agents.evals.grader import Case
 from lockstitch.agents.evals.runner import evaluate
 from lockstitch.agents.evals.stored_datasets import Datasets
+from lockstitch.agents.providers.scripted import Scripted
 from lockstitch.agents.tools.function import tool
 from lockstitch.model import Example, new_id
 from lockstitch.server.pages import agents
@@ -103,6 +104,29 @@ async def test_datasets_are_created_and_changed_on_their_pages(store: Store, pag
         await page.get_by_role("button", name="Delete").click()
         await expect(page.get_by_role("row")).to_have_count(2)
         await look(page, "datasets")
+
+
+async def test_evaluate_form_has_the_judge(store: Store, page: Page) -> None:
+    grades = Scripted(lambda request: {"data": {"score": 0.75, "reason": "Nearly."}})
+    schema = {"type": "object", "properties": {"score": {"type": "number"}, "reason": {"type": "string"}}}
+    schema |= {"required": ["score", "reason"], "additionalProperties": False}
+    strict = Agent("strict", model=grades, output=schema, title=False)
+    await Datasets(store).put("facts", [{"id": "sum", "input": "2 + 2?"}], create=True)
+    async with serving(store, App([Quiz().agent, strict])) as url:
+        await page.goto(f"{url}/evals/datasets")
+        await page.get_by_role("link", name="facts").click()
+        await page.get_by_text("Evaluate", exact=True).click()
+        await page.get_by_label("Agent").select_option("quiz")
+        await page.get_by_label("exact").uncheck()
+        await page.get_by_label("judge", exact=True).check()
+        await page.get_by_label("Model of the judge").fill("strict")
+        await page.get_by_role("button", name="Start").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("quiz-facts#1")
+        await expect(page.get_by_text("graded by judge")).to_be_visible()
+        # The page follows the evaluation.
+        await expect(page.locator("main")).to_contain_text("Nearly.")
+        await expect(page.locator("main")).to_contain_text("0.750")
+    assert await store.count(agent="strict") == 1
 
 
 async def test_evaluations_are_shown_with_trials_and_compared(

@@ -71,10 +71,12 @@ async def start(
     model: Annotated[str, Form(max_length=255)] = "",
     instructions: Annotated[str, Form(max_length=100_000)] = "",
     replay: Annotated[bool, Form()] = False,
+    judge: Annotated[str, Form(max_length=255)] = "",
+    criteria: Annotated[str, Form(max_length=100_000)] = "",
 ) -> Response:
     """Start an evaluation on this server."""
-    prompt = instructions.replace("\r\n", "\n").strip() or None
-    changes: dict[str, Any] = {"model": model.strip() or None, "instructions": prompt, "replay": replay}
+    changes: dict[str, Any] = {"model": model.strip() or None, "instructions": _text(instructions), "replay": replay}
+    changes |= {"judge": judge.strip() or None, "criteria": _text(criteria)}
     started = await start_eval(caller, EvalRequest(agent, dataset, graders or [], trials=trials, **changes))
     return forms.done(request, f"/evals/{started['id']}", "Evaluation started")
 
@@ -113,7 +115,7 @@ async def comparison(
 async def evaluation(
     request: Request, caller: Reader, ref: UUID, failed: bool = False, after: int | None = None
 ) -> HTMLResponse:
-    """Render an evaluation with its cases; for htmx only the next rows."""
+    """Render an evaluation with its cases; for htmx the next rows, or the page while it runs."""
     stored = Evals(caller.store)
     record = await stored.record(str(ref))
     summaries, last = await stored.summaries(record, failed=failed, limit=CASES, after=after)
@@ -125,7 +127,7 @@ async def evaluation(
         "href": href,
         "next": urlencode({"after": last, **({"failed": "true"} if failed else {})}) if last is not None else "",
     }
-    if is_htmx_request(request):
+    if is_htmx_request(request) and after is not None:
         return render_page(request, caller, "evals/cases.html", **shown)
     about = await stored.get(str(ref))
     same_name = (await stored.list(name=about["name"], limit=20))["evals"]
@@ -133,6 +135,10 @@ async def evaluation(
     return render_page(
         request, caller, "evals/evaluation.html", eval=about, earlier=earlier, parse_time=parse_time, **shown
     )
+
+
+def _text(value: str) -> str | None:
+    return value.replace("\r\n", "\n").strip() or None
 
 
 async def _ends(store: Store, summaries: Sequence[CaseSummary]) -> dict[UUID, dict[str, str]]:
