@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lockstitch.backend import Find
-from lockstitch.errors import Refused, StoreDamaged, StoreError
+from lockstitch.errors import Refused, StoreError
 from lockstitch.lake.query import LakeReader
 from lockstitch.model import Archive, FakeClock, Stitch, Thread
 from lockstitch.store import LakeArchiveReport, Store, open_store
@@ -93,11 +93,17 @@ async def test_keeps_turns_that_lake_does_not_have(timed_store: Store, clock: Fa
     assert await store.archive(clock.now()) == 2
     assert await store.archive_to_lake(lake, clock.now()) == LakeArchiveReport(2, 0)
     (tmp_path / "lake").rename(tmp_path / "moved")
-    with pytest.raises((StoreError, StoreDamaged)):
+    with pytest.raises(StoreError, match=r"was not found.*archive --to"):
         await store.stitches(thread)
     assert await store.archive_to_lake(str(tmp_path / "moved"), clock.now()) == LakeArchiveReport(2, 0)
     assert await read_all(store, thread) == expected
     await write(store, tmp_path / "moved")
+    for file in (tmp_path / "moved" / "stitches").rglob("*.parquet"):
+        file.rename(file.with_suffix(".away"))
+    with pytest.raises(StoreError, match=r"lake .* cannot be read"):
+        await store.restore(thread)
+    for file in (tmp_path / "moved" / "stitches").rglob("*.away"):
+        file.rename(file.with_suffix(".parquet"))
     # Redacted stitches replace those of the lake.
     await store.redact(await store.thread(thread), lambda stitch: stitch.changed(message=None))
     await write(store, tmp_path / "moved")

@@ -1,12 +1,16 @@
 """A lake after any changes of the record, after kills, and with wrong targets."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import psycopg
 import pytest
 
-from lockstitch.errors import Refused
+from lockstitch.backend import Commit, Find, Where
+from lockstitch.errors import Refused, StoreError, StoreReadOnly, StoreUnreachable
 from lockstitch.lake import archives, query, source, sync, tables
 from lockstitch.lake.query import LakeReader
 from lockstitch.lake.target import Lake
@@ -133,6 +137,126 @@ async def test_old_and_new_code_share_a_lake(store: Store, tmp_path: Path, monke
             assert reader.query("SELECT count(*) FROM stitches").rows == [(6,)]
     with LakeReader(str(lake)) as reader:
         assert [row for row in reader.query(select).rows if row[1]] == [("Old", 7)]
+
+
+@DATABASES
+@pytest.mark.parametrize("older", [False, True])
+async def test_sync_refuses_lake_after_restore_from_backup(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    """Since the backup, the log has grown past the end that the lake has."""
+    if older:
+        # Older versions did not remember the last stitches.
+        monkeypatch.setattr(source.Source, "tail", lambda source, mark: None)
+    lake = tmp_path / "lake"
+    heads = [await turn(store, await store.create(), "q", "a") for _ in range(3)]
+    assert (await write(store, lake)).log_id > 0
+    before = await store.stitches(heads[2])
+    # The backup does not have the last thread. Its places in the log belong to another thread now.
+    await store.delete(heads[2])
+    other = await turn(store, await store.create(), "other", "a")
+    after = await store.stitches(other)
+    moved = [new.changed(log_id=old.log_id) for old, new in zip(before, after, strict=True)]
+    log = (Where("thread_id", "=", other.id), Where("position", ">=", 1), Where("position", "<=", other.position))
+    await store._backend.append(Commit(deleted_records=[Find(Stitch, log)]))
+    await store._backend.append(Commit(restored_stitches=moved))
+    with pytest.raises(Refused, match="other stitches"):
+        await write(store, lake)
+    await store.delete(other)
+    assert (await write(store, lake)).removed == 1
+
+
+@SQLITE
+async def test_sync_refuses_unfinished_lake_of_another_store(store: Store, store_url: str, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    await turn(store, await store.create(), "q", "a")
+    assert await asyncio.to_thread(killed_sync, store_url, str(lake), 1, after=True)
+    async with open_store(f"sqlite:///{tmp_path / 'other.db'}") as other:
+        await turn(other, await other.create(), "q", "a")
+        with pytest.raises(Refused, match="belongs to another store"):
+            await write(other, lake)
+    assert (await write(store, lake)).threads == 1
+
+
+@SQLITE
+async def test_lake_in_folder_with_odd_name(store: Store, tmp_path: Path) -> None:
+    lake = tmp_path / "a lake, größer #2 {x} 'q' \"z\" 100$"
+    for project in ("a b", "o'brien", "ü %/[*]?"):
+        view = store.in_project(project)
+        await turn(view, await view.create(), "q", "a")
+    await write(store, lake)
+    assert await compare(store, lake, lenses=["three_table"])
+    query = "SELECT project, count(*) FROM stitches GROUP BY 1 ORDER BY 1"
+    with LakeReader(str(lake)) as reader:
+        assert reader.query(query).rows == [("a b", 2), ("o'brien", 2), ("ü %/[*]?", 2)]
+    for name in ("100%41", "a[1]", "a*", "a|b"):
+        with pytest.raises(Refused, match="because its path has"):
+            await write(store, tmp_path / name)
+    assert [entry.name for entry in tmp_path.iterdir() if entry.is_dir()] == [lake.name]
+
+
+@SQLITE
+async def test_reports_damaged_files(store: Store, tmp_path: Path) -> None:
+    await turn(store, await store.create(), "q", "a")
+    await write(store, tmp_path / "lake")
+    (file,) = (tmp_path / "lake" / "stitches").rglob("*.parquet")
+    content = file.read_bytes()
+    with LakeReader(str(tmp_path / "lake")) as reader:
+        file.unlink()
+        with pytest.raises(StoreError, match="lake cannot be read"):
+            reader.query("SELECT count(message) FROM stitches")
+    for damage in (None, content[:100]):
+        if damage is not None:
+            file.write_bytes(damage)
+        with pytest.raises(StoreError, match="lake cannot be read"):
+            LakeReader(str(tmp_path / "lake"))
+    file.write_bytes(content)
+    commit = tmp_path / "lake" / "stitches" / "_delta_log" / f"{1:020}.json"
+    commit.write_text('{"commitInfo":{"timest')
+    with pytest.raises(StoreError, match="lake cannot be read") as caught:
+        await write(store, tmp_path / "lake")
+    assert "\n" not in str(caught.value)
+    commit.unlink()
+    assert not (await write(store, tmp_path / "lake")).changed
+
+
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
+async def test_sync_continues_after_connection_breaks(
+    store: Store, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await turn(store, await store.create(), "q", "a")
+    log = source.Source.log
+
+    def broken(reader: source.Source, after: int) -> Iterator[Any]:
+        with psycopg.connect(store_url, autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid() AND state LIKE 'idle in transaction%'"
+            )
+        return log(reader, after)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(source.Source, "log", broken)
+        with pytest.raises(StoreUnreachable, match="Run the sync again"):
+            await write(store, tmp_path / "lake")
+    assert (await write(store, tmp_path / "lake")).stitches == 2
+
+
+def test_sync_refuses_replica() -> None:
+    class Replica:
+        def execute(self, query: str) -> Any:
+            if "pg_current_xact_id" in query:
+                raise psycopg.errors.ReadOnlySqlTransaction("cannot execute pg_current_xact_id() during recovery")
+            return self
+
+        def fetchall(self) -> list[tuple[int]]:
+            return [(0,)]
+
+        def rollback(self) -> None:
+            pass
+
+    with pytest.raises(StoreReadOnly, match="needs the primary server"), source.snapshot(Replica(), "lake"):
+        pytest.fail("it was read")
 
 
 @SQLITE

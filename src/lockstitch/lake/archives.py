@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
-from lockstitch.errors import Refused, missing_extra
+from lockstitch.errors import Refused, StoreError, missing_extra
 from lockstitch.model import Archive, ColumnKind, Stitch, codec, columns
 from lockstitch.model import archives as packed
 from lockstitch.model.archives import damaged
@@ -43,6 +43,11 @@ def unpack(archives: Sequence[Archive]) -> list[Stitch]:
             continue
         rows = stored[archive.thread_id, archive.first_position]
         if digest(rows) != archive.sha256:
+            if not rows and open_lake(archive.lake).open(Stitch.table) is None:
+                raise StoreError(
+                    f"The lake {archive.lake} was not found. It has stitches of thread {archive.thread_id}. If you "
+                    "moved it, run `lockstitch archive --to` with the new place."
+                )
             raise damaged(archive)
         result += rows
     return result

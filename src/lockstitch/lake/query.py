@@ -4,13 +4,14 @@ import threading
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self, cast
+from urllib.parse import urlsplit
 
 import duckdb
 
 from lockstitch.backend import ANSWER, QueryResult
 from lockstitch.errors import Refused
 from lockstitch.lake.tables import RUNS, STITCHES, TABLES, Table
-from lockstitch.lake.target import Lake
+from lockstitch.lake.target import Lake, unreadable
 from lockstitch.lenses import catalog
 from lockstitch.lenses.duckdb import script
 from lockstitch.lenses.views import View
@@ -61,6 +62,7 @@ class LakeReader:
 
         Raises:
             Refused: If the target is not a lake, or there is no such lens.
+            StoreError: If a file of the lake is missing or damaged.
         """
         if lens is not None:
             catalog.check(lens)
@@ -73,8 +75,12 @@ class LakeReader:
         self._connection = duckdb.connect(config=_CONFIG)
         # A lens shows times in UTC, as the databases do.
         self._connection.execute("SET TimeZone = 'UTC'; CREATE SCHEMA lockstitch")
+        self._target = lake.target
         for table in TABLES:
-            self._create(lake, table, last["versions"].get(table.name))
+            try:
+                self._create(lake, table, last["versions"].get(table.name))
+            except duckdb.Error as exc:
+                raise unreadable(lake.target, exc) from exc
         self._connection.execute(
             "CREATE VIEW lockstitch.schema_versions AS SELECT * FROM (VALUES "
             f"(1, {_text(last['store'])}::TIMESTAMP), "
@@ -119,6 +125,7 @@ class LakeReader:
 
         Raises:
             Refused: If the statement is not valid, writes, or takes too long.
+            StoreError: If a file of the lake is missing or damaged.
         """
         try:
             parsed = self._connection.extract_statements(sql)
@@ -140,6 +147,8 @@ class LakeReader:
                 size += sum(len(value) for value in row if isinstance(value, str | bytes))
         except duckdb.InterruptException as exc:
             raise Refused(f"The statement took longer than {seconds:g} s. Raise the limit with --seconds.") from exc
+        except duckdb.IOException as exc:
+            raise unreadable(self._target, exc) from exc
         except duckdb.Error as exc:
             raise Refused(_explained(exc)) from exc
         finally:
@@ -240,13 +249,15 @@ class LakeReader:
 
     def _source(self, lake: Lake, table: Table, delta: Any) -> str:
         """Return the expression that reads the files of a table. Empty if there are none."""
-        if delta is None or not (files := delta.file_uris()):
+        if delta is None or not (uris := delta.file_uris()):
             return ""
         if lake.remote:
             # DuckDB would load an extension for object stores. Delta Lake has its own client.
             self._connection.register(f"lake_{table.name}", delta.to_pyarrow_dataset())
             return f"lake_{table.name}"
-        listed = ", ".join(map(_text, files))
+        # The addresses have the folder of the table with `%20` for a space.
+        root = urlsplit(str(delta.table_uri)).path
+        listed = ", ".join(_text(f"{lake.uri(table.name)}/{uri.removeprefix(root)}") for uri in uris)
         types = ", hive_types = {'project': VARCHAR, 'day': DATE}" if table.partitions else ""
         return f"read_parquet([{listed}], union_by_name = true, hive_partitioning = {bool(table.partitions)}{types})"
 

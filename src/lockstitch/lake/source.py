@@ -4,11 +4,12 @@ import re
 import sqlite3
 import time
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
+from lockstitch.errors import StoreError, StoreReadOnly, StoreUnreachable
 from lockstitch.lake.archives import unpack
 from lockstitch.lake.tables import Table
 from lockstitch.model import Archive, ColumnKind, Stitch, Thread, codec, columns, format_time
@@ -23,6 +24,9 @@ ROWS: Final = 50_000
 
 _ARCHIVES_AT_ONCE: Final = 100
 """Archives that are unpacked at once."""
+
+TAIL: Final = 100
+"""Stitches that a sync remembers, so that the next one sees whether the log is the same."""
 
 PATIENCE: Final = 5.0
 """Seconds to wait for open transactions, so that the watermark can reach the end of the log."""
@@ -87,6 +91,19 @@ class Source:
         if not self._postgres:
             query = "SELECT seq FROM main.sqlite_sequence WHERE name = 'stitch_rows'"
         return next((int(value) for (value,) in self._rows(query) if value is not None), None)
+
+    def tail(self, mark: int) -> dict[str, str]:
+        """Return the ids of the last stitches up to a `log_id`, by `log_id`."""
+        return self._ids(f"WHERE log_id <= {mark} ORDER BY log_id DESC LIMIT {TAIL}")
+
+    def ids(self, log_ids: Iterable[int]) -> dict[str, str]:
+        """Return the ids of the stitches that the record has, by `log_id`."""
+        return self._ids(f"WHERE log_id IN ({', '.join(map(str, log_ids))})")
+
+    def _ids(self, condition: str) -> dict[str, str]:
+        table = f"{self._schema}stitches" if self._postgres else "temp.stitches"
+        rows = self._rows(f"SELECT log_id, {self._column('id', ColumnKind.UUID)} FROM {table} {condition}")
+        return {str(log_id): id for log_id, id in rows}
 
     def heads(self) -> list[Head]:
         """Return all threads, with the state in which they are."""
@@ -264,19 +281,46 @@ def _time_text(moment: str | int) -> str:
 def snapshot(connection: Any, target: str) -> Generator[Source, None, None]:
     """Yield a snapshot of the record, to write it to a lake.
 
-    `connection` is that of a lens: of sqlite3, or of psycopg.
+    `connection` is that of a lens: of sqlite3, or of psycopg. Raises `StoreError` if the database cannot be read.
     """
     if isinstance(connection, sqlite3.Connection):
-        connection.execute("BEGIN")
-        try:
-            source = Source(connection, target, 0)
-            # There is one writer, so `log_id` rises in the order of commits.
-            source.complete = source.end()
+        with _snapshot_of_sqlite(connection, target) as source:
             yield source
-        finally:
-            connection.execute("ROLLBACK")
         return
-    from psycopg import IsolationLevel
+    from psycopg import Error, OperationalError
+    from psycopg.errors import ReadOnlySqlTransaction
+
+    try:
+        with _snapshot_of_postgres(connection, target) as source:
+            yield source
+    except ReadOnlySqlTransaction as exc:
+        # Only the primary server knows which transactions are open.
+        raise StoreReadOnly(
+            "The store is a read-only replica. A sync needs the primary server. Change the URL."
+        ) from exc
+    except Error as exc:
+        kind = StoreUnreachable if isinstance(exc, OperationalError) else StoreError
+        raise kind(f"The store cannot be read: {_first_line(exc)}. Run the sync again. It continues.") from exc
+
+
+@contextmanager
+def _snapshot_of_sqlite(connection: sqlite3.Connection, target: str) -> Generator[Source, None, None]:
+    try:
+        connection.execute("BEGIN")
+        source = Source(connection, target, 0)
+        # There is one writer, so `log_id` rises in the order of commits.
+        source.complete = source.end()
+        yield source
+    except sqlite3.Error as exc:
+        raise StoreError(f"The store cannot be read: {_first_line(exc)}. Run the sync again. It continues.") from exc
+    finally:
+        with suppress(sqlite3.Error):
+            connection.rollback()
+
+
+@contextmanager
+def _snapshot_of_postgres(connection: Any, target: str) -> Generator[Source, None, None]:
+    from psycopg import Error, IsolationLevel
 
     # As `LogHorizon` of the backend: a writer has a transaction id before it draws a `log_id`. So when all
     # transactions have ended that are older than one that started after the end of the log was read, every stitch up
@@ -296,4 +340,9 @@ def snapshot(connection: Any, target: str) -> Generator[Source, None, None]:
     try:
         yield Source(connection, target, end if oldest >= younger else 0)
     finally:
-        connection.rollback()
+        with suppress(Error):
+            connection.rollback()
+
+
+def _first_line(exc: Exception) -> str:
+    return (str(exc).splitlines() or [type(exc).__name__])[0]

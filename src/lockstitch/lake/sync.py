@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from lockstitch.errors import Refused
-from lockstitch.lake.source import Head, Source, snapshot
+from lockstitch.lake.source import TAIL, Head, Source, snapshot
 from lockstitch.lake.tables import BLOBS, RUNS, SMALL, STITCHES, TABLES, THREADS, Table
 from lockstitch.lake.target import Lake
 from lockstitch.model import Json
@@ -88,11 +88,12 @@ class _Sync:
         identity = self._source.identity()
         last = self._lake.last_sync()
         mark = self._check(identity.store, last)
+        versions = self._versions()
+        interrupted = versions != (last["versions"] if last else {})
+        self._check_log(last, mark, interrupted)
         self._lake.prepare()
         known = self._known()
         changed = [head for head in self._heads.values() if known.get(head.id, ("", 0))[0] != head.stamp]
-        versions = self._versions()
-        interrupted = versions != (last["versions"] if last else {})
         rewritten = {head.id for head in changed if _is_rewritten(head, known.get(head.id), interrupted)}
         removed = [id for id in (known.keys() | self._written() if interrupted else known) if id not in self._heads]
         self._log(mark, rewritten)
@@ -118,6 +119,7 @@ class _Sync:
                     "at": datetime.now(UTC),
                     "versions": versions,
                     "digests": digests,
+                    "tail": self._source.tail(self._report.log_id),
                 }
             )
         return self._report
@@ -146,6 +148,19 @@ class _Sync:
                 "was restored from a backup. Choose another folder."
             )
         return mark
+
+    def _check_log(self, last: Json | None, mark: int, interrupted: bool) -> None:
+        """Raise `Refused` if the log of the store has other stitches than the lake at the same places."""
+        tail: dict[str, str] | None = last.get("tail") if last else None
+        if mark and (tail is None or interrupted):
+            condition = (pc.field("log_id") > mark - TAIL) & (pc.field("log_id") <= mark)
+            rows = self._lake.select(STITCHES.name, condition, ["log_id", "id"]).to_pylist()
+            tail = {str(row["log_id"]): row["id"] for row in rows}
+        if tail and any(tail[place] != id for place, id in self._source.ids(map(int, tail)).items()):
+            raise Refused(
+                f"{self._lake.target} has other stitches than the log of the store up to {mark:,}. The store was "
+                "restored from a backup, or the lake belongs to another store. Choose another folder."
+            )
 
     def _known(self) -> dict[str, tuple[str, int]]:
         """Return the threads of the lake: stamp and position."""

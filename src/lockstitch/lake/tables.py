@@ -85,5 +85,6 @@ SYNCS_SCHEMA: Final = pa.schema(
         ("schema_version", pa.int64()),
         ("versions", pa.string()),
         ("digests", pa.string()),
+        ("tail", pa.string()),
     ]
 )

@@ -22,6 +22,12 @@ _PROPERTIES: Final = WriterProperties(compression="ZSTD", compression_level=3)
 _APPLICATION: Final = "lockstitch"
 """The application of a Delta transaction. Its version is the `log_id` up to which the table has all stitches."""
 
+_PACKED: Final = ("versions", "digests", "tail")
+"""Columns of `syncs` with JSON."""
+
+_UNUSABLE: Final = frozenset("%[]|^\\*?")
+"""Characters that Delta Lake or DuckDB do not read as themselves in the path of a folder."""
+
 
 class Lake:
     """The tables below one target: a folder, or a URL of an object store such as `s3://bucket/folder`."""
@@ -35,6 +41,11 @@ class Lake:
         if path.exists() and not path.is_dir():
             raise Refused(f"{target} is a file. A lake is a folder, or a URL such as s3://bucket/folder.")
         self.target = str(path)
+        if unusable := _UNUSABLE.intersection(self.target):
+            raise Refused(
+                f"{self.target} cannot be used as a lake, because its path has {' '.join(sorted(unusable))}. Choose "
+                "another folder."
+            )
 
     def uri(self, name: str) -> str:
         return f"{self.target}/{name}"
@@ -61,17 +72,17 @@ class Lake:
             return dataset.to_table(columns=names, filter=condition)
 
     def last_sync(self) -> Json | None:
-        """Return the last complete sync, or None."""
+        """Return the last complete sync, or None. Older versions did not write `tail`."""
         table = self.open(SYNCS)
         if table is None:
             return None
         with translated(self.target):
             (row,) = table.to_pyarrow_table().to_pylist()
-        return {**row, "versions": codec.loads(row["versions"]), "digests": codec.loads(row["digests"])}
+        return {**row, **{name: codec.loads(row[name]) for name in _PACKED if row.get(name)}}
 
     def seal(self, row: Json) -> None:
         """Record a complete sync, with the latest version of every table."""
-        packed = {name: codec.dumps(row[name]).decode() for name in ("versions", "digests")}
+        packed = {name: codec.dumps(row[name]).decode() for name in _PACKED if row.get(name) is not None}
         self._write(SYNCS, pa.Table.from_pylist([{**row, **packed}], schema=SYNCS_SCHEMA), [], "overwrite")
 
     def prepare(self) -> None:
@@ -178,4 +189,11 @@ def translated(target: str) -> Generator[None, None, None]:
     except CommitFailedError as exc:
         raise Conflict(f"Another process writes to the lake {target}. Try again.") from exc
     except (DeltaError, OSError, ValueError) as exc:
-        raise StoreError(f"The lake {target} cannot be read or written: {exc}") from exc
+        raise unreadable(target, exc) from exc
+
+
+def unreadable(target: str, exc: Exception) -> StoreError:
+    """Return the error for a lake with a damaged or missing file."""
+    # The next lines have places in the code of Delta Lake or DuckDB.
+    reason = (str(exc).splitlines() or [type(exc).__name__])[0]
+    return StoreError(f"The lake {target} cannot be read or written: {reason}")
