@@ -1,6 +1,7 @@
 """A lake after any changes of the record, after kills, and with wrong targets."""
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -69,6 +70,45 @@ async def test_killed_sync_continues(store: Store, store_url: str, tmp_path: Pat
         assert (
             reader.query("SELECT count(*) FROM threads").rows == (await store.sql("SELECT count(*) FROM threads")).rows
         )
+
+
+def stored(lake: Path) -> dict[str, list[str]]:
+    """Return the rows of all tables of a lake."""
+    with LakeReader(str(lake)) as reader:
+        names = [table.name for table in tables.TABLES]
+        return {name: sorted(map(repr, reader.query(f"SELECT * FROM {name}", limit=10_000).rows)) for name in names}
+
+
+@DATABASES
+async def test_sync_of_changes_continues_after_kill_at_any_commit(store: Store, store_url: str, tmp_path: Path) -> None:
+    """The changes: a deleted tree, redacted stitches, a trace with a new span, other titles, a new thread."""
+    await world(5, trees=2).put(store)
+    trace = mirror()
+    span(trace, "search")
+    await trace.put(store)
+    heads = await store.threads(limit=None, all_projects=True)
+    chat = await turn(store, await store.create(), "q", "a")
+    await write(store, tmp_path / "before")
+    await store.delete(next(head for head in heads if head.parent_id is None and head.kind != "trace"))
+    await store.redact(await store.thread(chat), lambda stitch: stitch.changed(message=None))
+    span(trace, "found")
+    await trace.put(store)
+    for head in await store.threads(limit=3, all_projects=True):
+        await store.in_project(head.project).edit(head, title="New title")
+    await turn(store, await store.create(), "new", "a")
+    await write(store, tmp_path / "expected")
+    expected = stored(tmp_path / "expected")
+    old = stored(tmp_path / "before")
+    number, killed = 0, True
+    while killed:
+        number += 1
+        lake = tmp_path / f"lake-{number}"
+        shutil.copytree(tmp_path / "before", lake)
+        killed = await asyncio.to_thread(killed_sync, store_url, str(lake), number, after=True)
+        assert stored(lake) in (old, expected), "readers see a complete sync"
+        await write(store, lake)
+        assert stored(lake) == expected, number
+    assert number > 6
 
 
 @SQLITE

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from deltalake import DeltaTable
+
 from lockstitch.backends.sql.dialect import Dialect
 from lockstitch.lake import sync as lake_sync
 from lockstitch.lake import target
@@ -45,18 +47,22 @@ def _killed(job: Callable[..., None], *arguments: Any) -> bool:
 
 
 def _sync(url: str, lake: str, number: int, after: bool) -> None:
-    commits, write = 0, target.write_deltalake
+    commits = 0
 
-    def counted(*arguments: Any, **options: Any) -> None:
-        nonlocal commits
-        commits += 1
-        if commits == number and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        write(*arguments, **options)
-        if commits == number:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def counted(commit: Any) -> Any:
+        def count(*arguments: Any, **options: Any) -> None:
+            nonlocal commits
+            commits += 1
+            if commits == number and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            commit(*arguments, **options)
+            if commits == number:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-    target.write_deltalake = counted
+        return count
+
+    target.write_deltalake = counted(target.write_deltalake)
+    DeltaTable.delete = counted(DeltaTable.delete)
     with open_blocking(url) as store, store.lens("three_table") as connection:
         lake_sync.sync(connection, lake)
 
