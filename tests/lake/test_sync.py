@@ -11,12 +11,13 @@ import psycopg
 import pytest
 
 from lockstitch.backend import Commit, Find, Where
-from lockstitch.errors import Refused, StoreError, StoreReadOnly, StoreUnreachable
-from lockstitch.lake import archives, query, source, sync, tables
+from lockstitch.errors import Conflict, Refused, StoreError, StoreReadOnly, StoreUnreachable
+from lockstitch.lake import archives, query, source, sync, tables, target
 from lockstitch.lake.query import LakeReader
 from lockstitch.lake.target import Lake
 from lockstitch.model import Column, Entry, Record, Stitch, Thread, columns
 from lockstitch.store import Store, open_store
+from lockstitch.sync import open_store as open_blocking
 from tests.lake.lakes import compare, write
 from tests.lake.victim import killed_sync
 from tests.samples import turn
@@ -109,6 +110,45 @@ async def test_sync_of_changes_continues_after_kill_at_any_commit(store: Store, 
         await write(store, lake)
         assert stored(lake) == expected, number
     assert number > 6
+
+
+@DATABASES
+async def test_concurrent_sync_is_a_conflict(
+    store: Store, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second sync runs before a commit of the first one, with changes that the first one has not seen."""
+    monkeypatch.setattr(sync, "THREADS_AT_ONCE", 1)
+    monkeypatch.setattr(sync, "BATCH", 0)
+    monkeypatch.setattr(source, "ROWS", 1)
+    commit = target.write_deltalake
+    for number in range(2):
+        await turn(store, await store.create(), f"q{number}", "a")
+    # New lakes, and then the last one again.
+    for name, number in (("a", 1), ("b", 2), ("c", 6), ("d", 9), ("d", 1), ("d", 2), ("d", 3)):
+        lake, left = tmp_path / name, number
+
+        def interrupted(*arguments: Any, place: Path = lake, **options: Any) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                with open_blocking(store_url) as other:
+                    thread = other.create(title="New")
+                    other.append(thread, [Entry(type="error", estimated_tokens=1)])
+                    with other.lens("three_table") as connection:
+                        sync.sync(connection, str(place))
+            commit(*arguments, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(target, "write_deltalake", interrupted)
+            await turn(store, await store.create(), "q", "a")
+            with pytest.raises(Conflict, match="Another process writes to the lake"):
+                await write(store, lake)
+        await write(store, lake)
+        for table in ("stitches", "runs", "threads"):
+            query = f"SELECT count(*), count(DISTINCT id) FROM {table}"
+            expected = (await store.sql(query)).rows
+            with LakeReader(str(lake)) as reader:
+                assert reader.query(query).rows == expected, (name, number, table)
 
 
 @SQLITE
@@ -304,9 +344,9 @@ async def test_sync_refuses_other_targets(store: Store, tmp_path: Path) -> None:
     (file := tmp_path / "file").write_text("")
     (folder := tmp_path / "folder").mkdir()
     (folder / "other").write_text("")
-    for target, text in ((file, "is a file"), (folder, "has other files")):
+    for place, text in ((file, "is a file"), (folder, "has other files")):
         with pytest.raises(Refused, match=text):
-            await write(store, target)
+            await write(store, place)
     lake = tmp_path / "lake"
     with pytest.raises(Refused, match="not a lake"):
         LakeReader(str(lake))

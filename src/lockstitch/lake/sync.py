@@ -13,8 +13,9 @@ the work with the same result.
 Readers see the versions of the tables that the last complete sync recorded.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -69,6 +70,8 @@ def sync(connection: Any, target: str, progress: Callable[[SyncReport], None] | 
         Conflict: If another process writes to the lake at the same time.
     """
     lake = Lake(target)
+    # Before the snapshot, so that a sync with a newer one is a conflict.
+    lake.open_all()
     with snapshot(connection, lake.target) as source:
         return _Sync(source, lake, progress or (lambda report: None)).run()
 
@@ -209,9 +212,10 @@ class _Sync:
 
         self._write_each((list(self._source.of_threads(table, part)) for part in parts), write)
 
-    def _write_each(self, batches: Iterable[Any], write: Callable[[int, Any], None]) -> None:
+    def _write_each(self, batches: Generator[Any, None, None], write: Callable[[int, Any], None]) -> None:
         """Write each batch, with its number, in another thread while this one reads the next batch."""
-        with ThreadPoolExecutor(1) as writer:
+        # After an error, the cursor is closed before its connection.
+        with closing(batches), ThreadPoolExecutor(1) as writer:
             writing: Future[None] | None = None
             for number, rows in enumerate(batches):
                 if writing is not None:
@@ -289,7 +293,7 @@ def _is_in(column: str, ids: Iterable[str]) -> str:
     return f"{column} IN ({quoted})"
 
 
-def _batches(tables: Iterable[Any]) -> Iterator[Any]:
+def _batches(tables: Iterable[Any]) -> Generator[Any, None, None]:
     """Yield tables of about `BATCH` bytes."""
     waiting: list[Any] = []
     size = 0

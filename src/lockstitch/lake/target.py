@@ -29,10 +29,20 @@ _UNUSABLE: Final = frozenset("%[]|^\\*?")
 """Characters that Delta Lake or DuckDB do not read as themselves in the path of a folder."""
 
 
+_WRITER: Final = "lockstitch-writer"
+"""The application of a Delta transaction that each commit has. Delta Lake rejects a commit if another one with the same
+application was written since the table was opened."""
+
+
 class Lake:
-    """The tables below one target: a folder, or a URL of an object store such as `s3://bucket/folder`."""
+    """The tables below one target: a folder, or a URL of an object store such as `s3://bucket/folder`.
+
+    An instance opens the latest version of each table once, and sees only its own commits after it. A commit raises
+    `Conflict` if another process has written to the table since.
+    """
 
     def __init__(self, target: str) -> None:
+        self._tables: dict[str, Any] = {}
         self.remote = "://" in target
         if self.remote:
             self.target = target.rstrip("/")
@@ -51,12 +61,22 @@ class Lake:
         return f"{self.target}/{name}"
 
     def open(self, name: str, version: int | None = None) -> Any:
-        """Return a table at a version, or its latest one. None if the table does not exist."""
+        """Return a table at a version, or as this instance knows it. None if the table does not exist."""
+        if version is None and name in self._tables:
+            return self._tables[name]
         with translated(self.target):
             try:
-                return DeltaTable(self.uri(name), version=version)
+                table = DeltaTable(self.uri(name), version=version)
             except TableNotFoundError:
-                return None
+                table = None
+        if version is None:
+            self._tables[name] = table
+        return table
+
+    def open_all(self) -> None:
+        """Open all tables. From now on, commits of other processes are conflicts."""
+        for name in sorted(_names()):
+            self.open(name)
 
     def select(self, name: str, condition: Any, columns: Sequence[str]) -> Any:
         """Return the rows of a table that meet a condition of pyarrow, with those of the columns that the table has.
@@ -104,16 +124,13 @@ class Lake:
 
     def append(self, table: Table, rows: Any, *, replacing: str | None = None, watermark: int | None = None) -> None:
         """Write rows in one commit. `replacing` is a condition on rows that they replace, and that they meet."""
-        transactions = None if watermark is None else [Transaction(_APPLICATION, watermark)]
-        exists = self.open(table.name) is not None
-        mode = "overwrite" if replacing and exists else "append"
         self._write(
             table.name,
             rows.select(table.schema.names).cast(table.schema),
             table.partitions,
-            mode,
-            replacing if exists else None,
-            transactions,
+            "overwrite" if replacing else "append",
+            replacing,
+            watermark,
         )
 
     def overwrite(self, table: Table, rows: Any) -> None:
@@ -125,7 +142,7 @@ class Lake:
         delta = self.open(table.name)
         if delta is not None:
             with translated(self.target):
-                delta.delete(condition, writer_properties=_PROPERTIES)
+                delta.delete(condition, writer_properties=_PROPERTIES, commit_properties=_next(delta))
 
     def compact(self, keep: float) -> tuple[int, int]:
         """Join small files, and delete files that were replaced more than `keep` seconds ago.
@@ -141,7 +158,8 @@ class Lake:
         joined = deleted = 0
         with translated(self.target):
             for table in opened.values():
-                joined += int(table.optimize.compact(writer_properties=_PROPERTIES)["numFilesRemoved"])
+                metrics = table.optimize.compact(writer_properties=_PROPERTIES, commit_properties=_next(table))
+                joined += int(metrics["numFilesRemoved"])
             # Readers start at the new files before the old ones are deleted.
             self.seal({**last, "versions": {name: table.version() for name, table in opened.items()}})
             for table in (*opened.values(), self.open(SYNCS)):
@@ -155,20 +173,34 @@ class Lake:
         partitions: Sequence[str],
         mode: Any,
         predicate: str | None = None,
-        transactions: Any = None,
+        watermark: int | None = None,
     ) -> None:
+        table = self.open(name)
+        # A newer version of this code has more columns.
+        schema_mode: Any = "merge"
+        if table is None:
+            mode, predicate, schema_mode = "error", None, None
         with translated(self.target):
             write_deltalake(
-                self.uri(name),
+                self.uri(name) if table is None else table,
                 rows,
                 partition_by=list(partitions) or None,
                 mode=mode,
                 predicate=predicate,
-                # A newer version of this code has more columns.
-                schema_mode="merge",
+                schema_mode=schema_mode,
                 writer_properties=_PROPERTIES,
-                commit_properties=CommitProperties(app_transactions=transactions),
+                commit_properties=_next(table, watermark),
             )
+            if table is None:
+                self._tables[name] = DeltaTable(self.uri(name), version=0)
+
+
+def _next(table: Any, watermark: int | None = None) -> Any:
+    """Return the properties of the next commit to a table, or of its first one."""
+    transactions = [Transaction(_WRITER, 0 if table is None else table.version() + 1)]
+    if watermark is not None:
+        transactions.append(Transaction(_APPLICATION, watermark))
+    return CommitProperties(app_transactions=transactions)
 
 
 def _vacuum(table: Any, keep: float) -> Sequence[str]:
@@ -187,9 +219,15 @@ def translated(target: str) -> Generator[None, None, None]:
     try:
         yield
     except CommitFailedError as exc:
-        raise Conflict(f"Another process writes to the lake {target}. Try again.") from exc
+        raise _conflict(target) from exc
     except (DeltaError, OSError, ValueError) as exc:
+        if isinstance(exc, DeltaError) and "already exists" in str(exc):
+            raise _conflict(target) from exc
         raise unreadable(target, exc) from exc
+
+
+def _conflict(target: str) -> Conflict:
+    return Conflict(f"Another process writes to the lake {target}. Try again.")
 
 
 def unreadable(target: str, exc: Exception) -> StoreError:
