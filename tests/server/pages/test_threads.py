@@ -91,6 +91,13 @@ async def test_threads_that_need_a_person_are_first(store: Store, page: Page):
         statuses = [text.strip() for text in await page.locator("tr[data-row] .c-status").all_inner_texts()]
         assert statuses[:2] == ["needs you", "needs you"]
         assert {"idle", "last run failed", "pending"} <= set(statuses[2:])
+        # The tab of failed runs has chats, too, whose own status is `waiting`.
+        failures = await store.threads(error=True)
+        assert any(thread.status == "waiting" for thread in failures)
+        await page.goto(f"{url}/?status=failed")
+        await expect(page.locator(".tabs [aria-current]")).to_have_text(re.compile(rf"Failed runs\s+{len(failures)}"))
+        await expect(titles).to_have_count(len(failures))
+        await page.goto(url)
         await expect(page.locator("[data-live-word]")).to_have_text("live")
         await look(page, "threads")
 
@@ -127,7 +134,7 @@ async def test_threads_that_need_a_person_are_first(store: Store, page: Page):
         shown = await page.locator("tr[data-row]").evaluate_all("(rows) => rows.map((row) => row.dataset.status)")
         assert shown == sorted(shown, key=STATUSES.index)
         await page.goto(f"{url}/?status=failed")
-        await expect(titles).to_have_text(["Nightly triage of 214 issues", "Vela Coatings"])
+        await expect(titles).to_have_text(["Nightly triage of 214 issues", "notes", "Vela Coatings"])
         await page.get_by_label("Kind", exact=True).select_option("task")
         await expect(titles).to_have_text(["Vela Coatings"])
         assert "status=failed" in page.url

@@ -15,7 +15,8 @@ _counts = TimedCache[dict[str, int]](2.0)
 async def counts_of(store: Store) -> dict[str, int]:
     """Return the number of threads by status, and of threads that need a person, for the filter `capped`.
 
-    Threads of evaluations are counted only if they need a person.
+    `failed` is the number of threads with a failed run, whatever their status is. Threads of evaluations are counted only
+    if they need a person.
     """
     return await _counts.get((store.identity, store.project), lambda: _count(store))
 
@@ -28,4 +29,9 @@ def forget() -> None:
 async def _count(store: Store) -> dict[str, int]:
     words = [word for word, _ in TABS if word not in ("", "person")]
     result = {word: await store.count(status=word, evaluations=False, most=_MOST) for word in words}
-    return {**result, "": sum(result.values()), "person": await store.count_awaiting_person(most=_MOST)}
+    return {
+        **result,
+        "": sum(result.values()),
+        "person": await store.count_awaiting_person(most=_MOST),
+        "failed": await store.count(error=True, evaluations=False, most=_MOST),
+    }

@@ -21,7 +21,7 @@ TABS: Final = (
     ("running", "Running"),
     ("waiting", "Waiting"),
     ("pending", "Pending"),
-    ("failed", "Failed"),
+    ("failed", "Failed runs"),
     ("completed", "Completed"),
     ("cancelled", "Cancelled"),
 )
@@ -148,8 +148,10 @@ class Filters:
 
     def conditions(self, now: datetime) -> dict[str, Any]:
         """Return the filters for `Store.threads`, without the status `person`."""
+        # A chat whose run failed has the status `waiting`. People look for it among the failed ones.
+        error = ANY_ERROR if self.status == "failed" and not self.error else self.error
         values: dict[str, Any] = {
-            "status": "" if self.status == "person" else self.status,
+            "status": "" if self.status in ("person", "failed") else self.status,
             "agent": self.agent,
             "kind": self.kind,
             "user_id": self.user_id,
@@ -158,7 +160,7 @@ class Filters:
             "tag": [tag.strip() for tag in self.tag.split(",") if tag.strip()],
             "metadata": _metadata(self.metadata),
             "min_cost": _cost(self.min_cost) if self.min_cost else None,
-            "error": True if self.error == ANY_ERROR else self.error,
+            "error": True if error == ANY_ERROR else error,
             "version": _version(self.version) if self.version else None,
             "evaluations": None if self.evaluations or self.q or self.status == "person" else False,
         }
