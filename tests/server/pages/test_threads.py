@@ -198,7 +198,7 @@ async def test_threads_that_need_a_person_are_first(store: Store, page: Page):
         await look(page, "threads-selected")
         await page.get_by_label("Dataset").fill("failures")
         await page.get_by_role("button", name="Add to dataset").click()
-        await expect(page.locator("#toasts")).to_contain_text("Added 2 cases to failures, version 1.")
+        await expect(page.locator("#toasts")).to_contain_text("Added 3 cases to failures, version 1.")
         await expect(page).to_have_url(f"{url}/?status=failed&columns=agent,at")
 
         # Retry in the row.

@@ -15,7 +15,7 @@ _counts = TimedCache[dict[str, int]](2.0)
 async def counts_of(store: Store) -> dict[str, int]:
     """Return the number of threads by status, and of threads that need a person, for the filter `capped`.
 
-    `failed` is the number of threads with a failed run, whatever their status is. Threads of evaluations are counted only
+    `failed` is the number of threads with a failed run, also of other statuses. Threads of evaluations are counted only
     if they need a person.
     """
     return await _counts.get((store.identity, store.project), lambda: _count(store))
