@@ -409,7 +409,7 @@ class ThreadUsage(NamedTuple):
     average_tokens: float
 
 
-RANKED: Final = 3_000
+RANKED: Final = 2_000
 """Maximum number of matches that a search on a database ranks: the newest. It reads no further matches."""
 
 

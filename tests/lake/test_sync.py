@@ -347,6 +347,9 @@ async def test_sync_refuses_other_targets(store: Store, tmp_path: Path) -> None:
     for place, text in ((file, "is a file"), (folder, "has other files")):
         with pytest.raises(Refused, match=text):
             await write(store, place)
+    for url in ("s3://", "s3:///", "ftp://host/folder", "://x"):
+        with pytest.raises(Refused, match="is not valid. A lake is a folder, or a URL"):
+            Lake(url)
     lake = tmp_path / "lake"
     with pytest.raises(Refused, match="not a lake"):
         LakeReader(str(lake))

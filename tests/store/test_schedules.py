@@ -21,6 +21,30 @@ async def ticks(store: Store) -> list[str]:
     return sorted(thread.state["schedule"]["tick"][14:16] for thread in threads)
 
 
+@pytest.mark.parametrize("name", ["", " ", ".", "..", "a/b", "a\nb"])
+async def test_refuses_names_that_urls_cannot_have(store: Store, name: str) -> None:
+    with pytest.raises(Refused, match="not valid for a schedule"):
+        await store.schedules.add("helper", "Write the report", name=name, every=60)
+    assert await store.schedules.all() == []
+
+
+async def test_unknown_zones_do_not_keep_other_schedules_from_starting(
+    timed_store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time zones of these schedules are known only on the machine that added them."""
+    store = timed_store
+    monkeypatch.setattr("lockstitch.store.schedules._AT_ONCE", 2)
+    for number in range(4):
+        await store.schedules.add("helper", "Write", name=f"unknown {number}", cron="* * * * *")
+    schedules = await store._backend.find(Find(Schedule))
+    await store._backend.put([schedule.changed(time_zone="Nowhere/Unknown") for schedule in schedules])
+    await store.schedules.add("helper", "Write", name="known", every=61)
+    clock.advance(120)
+    (thread,) = (await store.schedules.start_due()).threads
+    assert thread.state["schedule"]["name"] == "known"
+    assert await store.schedules.start_due() == ([], 2.0)
+
+
 async def test_starts_pauses_and_removes(timed_store: Store, clock: FakeClock) -> None:
     store = timed_store
     schedule = await store.schedules.add(

@@ -25,6 +25,9 @@ _APPLICATION: Final = "lockstitch"
 _PACKED: Final = ("versions", "digests", "tail")
 """Columns of `syncs` with JSON."""
 
+_SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+"""Schemes of URLs of object stores that Delta Lake can write."""
+
 _UNUSABLE: Final = frozenset("%[]|^\\*?")
 """Characters that Delta Lake or DuckDB do not read as themselves in the path of a folder."""
 
@@ -45,6 +48,9 @@ class Lake:
         self._tables: dict[str, Any] = {}
         self.remote = "://" in target
         if self.remote:
+            scheme, _, place = target.partition("://")
+            if scheme not in _SCHEMES or not place.strip("/"):
+                raise Refused(f"{target} is not valid. A lake is a folder, or a URL such as s3://bucket/folder.")
             self.target = target.rstrip("/")
             return
         path = Path(target).expanduser().absolute()

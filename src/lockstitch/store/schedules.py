@@ -36,6 +36,9 @@ _TIMES: Final = frozenset({"cron", "interval_seconds", "time_zone"})
 _AT_ONCE: Final = 100
 """Number of schedules that one search reads."""
 
+_IN_TURN: Final = ("next_tick", *Schedule.primary_key)
+"""The order in which the ticks of schedules are started."""
+
 Missed = Literal["once", "skip", "all"]
 """The rule for ticks that passed while no worker ran."""
 
@@ -97,8 +100,11 @@ class Schedules:
             Refused: If a value is not valid.
         """
         chosen = agent if name is None else name
-        if "/" in chosen or chosen in (".", ".."):
-            raise Refused(f"The name of a schedule has no `/`, because it is a part of URLs. Change {chosen!r}.")
+        if "/" in chosen or chosen in (".", "..") or not chosen.strip() or not chosen.isprintable():
+            raise Refused(
+                f"The name {chosen!r} is not valid for a schedule, because it is a part of URLs. It cannot be empty, `.` "
+                "or `..`, and cannot have `/` or a line break."
+            )
         # Ticks of an interval are at whole seconds after this time.
         now = self._store.clock.now().replace(microsecond=0)
         fields = without_none(
@@ -299,19 +305,25 @@ class Schedules:
         where = [Where("next_tick", "is not null")]
         if not all_projects:
             where.append(Where("project", "=", self._store.project))
-        schedules = await self._backend.find(Find(Schedule, where, order=("next_tick",), limit=_AT_ONCE))
         now = self._store.clock.now()
         threads: list[Thread] = []
         again = False
-        for schedule in schedules:
-            if schedule.next_tick is not None and schedule.next_tick > now:
-                return DueResult(threads, 0.0 if again else (schedule.next_tick - now).total_seconds())
-            try:
-                threads += await self._start_ticks(schedule, now)
-                again = True
-            except Refused as exc:
-                _log.warning("Schedule %s of project %s not started: %s", schedule.name, schedule.project, exc)
-        return DueResult(threads, 0.0 if again else None)
+        last: Schedule | None = None
+        while True:
+            after = None if last is None else [getattr(last, field) for field in _IN_TURN]
+            schedules = await self._backend.find(Find(Schedule, where, order=_IN_TURN, after=after, limit=_AT_ONCE))
+            for schedule in schedules:
+                if schedule.next_tick is not None and schedule.next_tick > now:
+                    return DueResult(threads, 0.0 if again else (schedule.next_tick - now).total_seconds())
+                try:
+                    threads += await self._start_ticks(schedule, now)
+                    again = True
+                except Refused as exc:
+                    _log.warning("Schedule %s of project %s not started: %s", schedule.name, schedule.project, exc)
+            if again or len(schedules) < _AT_ONCE:
+                return DueResult(threads, 0.0 if again else None)
+            # None of these can be computed here. They must not keep later schedules from starting.
+            last = schedules[-1]
 
     async def _start_ticks(self, schedule: Schedule, now: datetime) -> Sequence[Thread]:
         """Start the threads of the due ticks of a schedule, in one commit. Empty if another worker has done it."""
