@@ -12,12 +12,15 @@ import pytest
 
 from lockstitch.backend import Commit, Find, Where
 from lockstitch.errors import Conflict, Refused, StoreError, StoreReadOnly, StoreUnreachable
+from lockstitch.integrations.langsmith import LangSmith
+from lockstitch.integrations.spans.ingest import SpanIngest
 from lockstitch.lake import archives, query, source, sync, tables, target
 from lockstitch.lake.query import LakeReader
 from lockstitch.lake.target import Lake
 from lockstitch.model import Column, Entry, Record, Stitch, Thread, columns
 from lockstitch.store import Store, open_store
 from lockstitch.sync import open_store as open_blocking
+from tests.integrations.runs import agent_trace, items
 from tests.lake.lakes import compare, write
 from tests.lake.victim import killed_sync
 from tests.samples import turn
@@ -227,7 +230,7 @@ async def test_sync_refuses_lake_after_restore_from_backup(
     """Since the backup, the log has grown past the end that the lake has."""
     if older:
         # Older versions did not remember the last stitches.
-        monkeypatch.setattr(source.Source, "tail", lambda source, mark: None)
+        monkeypatch.setattr(source.Source, "tail", lambda *arguments: None)
     lake = tmp_path / "lake"
     heads = [await turn(store, await store.create(), "q", "a") for _ in range(3)]
     assert (await write(store, lake)).log_id > 0
@@ -244,6 +247,30 @@ async def test_sync_refuses_lake_after_restore_from_backup(
         await write(store, lake)
     await store.delete(other)
     assert (await write(store, lake)).removed == 1
+
+
+@DATABASES
+@pytest.mark.parametrize("interrupted", [False, True])
+async def test_sync_continues_after_import_replaces_ids(
+    store: Store, store_url: str, tmp_path: Path, interrupted: bool
+) -> None:
+    """The row of a requested call becomes that of the tool's span: another id at the same `log_id`."""
+    lake = tmp_path / "lake"
+    trace = agent_trace()
+    ingest = SpanIngest(store, LangSmith())
+    await ingest.write(items(*trace.runs[:2]))
+    await turn(store, await store.create(), "q", "a")
+    if interrupted:
+        assert await asyncio.to_thread(killed_sync, store_url, str(lake), 2, after=True)
+    else:
+        await write(store, lake)
+    (head,) = await store.threads(kind="trace")
+    before = {stitch.log_id: stitch.id for stitch in await store.stitches(head)}
+    await ingest.write(items(*trace.runs[2:]))
+    after = {stitch.log_id: stitch.id for stitch in await store.stitches(head)}
+    assert any(after[place] != id for place, id in before.items())
+    await write(store, lake)
+    assert await compare(store, lake, lenses=["three_table"])
 
 
 @SQLITE
@@ -348,7 +375,7 @@ async def test_sync_refuses_other_targets(store: Store, tmp_path: Path) -> None:
         with pytest.raises(Refused, match=text):
             await write(store, place)
     for url in ("s3://", "s3:///", "ftp://host/folder", "://x"):
-        with pytest.raises(Refused, match="is not valid. A lake is a folder, or a URL"):
+        with pytest.raises(Refused, match=r"is not valid\. A lake is a folder, or a URL"):
             Lake(url)
     lake = tmp_path / "lake"
     with pytest.raises(Refused, match="not a lake"):

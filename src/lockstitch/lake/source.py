@@ -3,7 +3,7 @@
 import re
 import sqlite3
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence, Set
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -92,18 +92,19 @@ class Source:
             query = "SELECT seq FROM main.sqlite_sequence WHERE name = 'stitch_rows'"
         return next((int(value) for (value,) in self._rows(query) if value is not None), None)
 
-    def tail(self, mark: int) -> dict[str, str]:
-        """Return the ids of the last stitches up to a `log_id`, by `log_id`."""
-        return self._ids(f"WHERE log_id <= {mark} ORDER BY log_id DESC LIMIT {TAIL}")
+    def tail(self, mark: int, traces: Set[str]) -> dict[str, str]:
+        """Return the last stitches up to a `log_id`: `log_id` and `identity_of`."""
+        return self._identities(f"WHERE log_id <= {mark} ORDER BY log_id DESC LIMIT {TAIL}", traces)
 
-    def ids(self, log_ids: Iterable[int]) -> dict[str, str]:
-        """Return the ids of the stitches that the record has, by `log_id`."""
-        return self._ids(f"WHERE log_id IN ({', '.join(map(str, log_ids))})")
+    def identities(self, log_ids: Iterable[int], traces: Set[str]) -> dict[str, str]:
+        """Return those of these stitches that the record has: `log_id` and `identity_of`."""
+        return self._identities(f"WHERE log_id IN ({', '.join(map(str, log_ids))})", traces)
 
-    def _ids(self, condition: str) -> dict[str, str]:
+    def _identities(self, condition: str, traces: Set[str]) -> dict[str, str]:
         table = f"{self._schema}stitches" if self._postgres else "temp.stitches"
-        rows = self._rows(f"SELECT log_id, {self._column('id', ColumnKind.UUID)} FROM {table} {condition}")
-        return {str(log_id): id for log_id, id in rows}
+        id, thread_id = (self._column(name, ColumnKind.UUID) for name in ("id", "thread_id"))
+        rows = self._rows(f"SELECT log_id, {id}, {thread_id} FROM {table} {condition}")
+        return {str(log_id): identity_of(id, thread_id, traces) for log_id, id, thread_id in rows}
 
     def heads(self) -> list[Head]:
         """Return all threads, with the state in which they are."""
@@ -275,6 +276,14 @@ def _time_text(moment: str | int) -> str:
         if isinstance(moment, str)
         else format_time(datetime.fromtimestamp(0, UTC) + timedelta(microseconds=moment))
     )
+
+
+def identity_of(id: str, thread_id: str, traces: Set[str]) -> str:
+    """Return what a stitch keeps: its id, or the id of its thread if the thread is one of `traces`.
+
+    An import can replace a stitch of a trace by one with another id at the same `log_id`.
+    """
+    return thread_id if thread_id in traces else id
 
 
 @contextmanager

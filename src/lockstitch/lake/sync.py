@@ -23,7 +23,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from lockstitch.errors import Refused
-from lockstitch.lake.source import TAIL, Head, Source, snapshot
+from lockstitch.lake.source import TAIL, Head, Source, identity_of, snapshot
 from lockstitch.lake.tables import BLOBS, RUNS, SMALL, STITCHES, TABLES, THREADS, Table
 from lockstitch.lake.target import Lake
 from lockstitch.model import Json
@@ -84,6 +84,7 @@ class _Sync:
         self._report = SyncReport()
         self._heads = {head.id: head for head in source.heads()}
         heads = self._heads.values()
+        self._traces = {head.id for head in heads if head.kind == "trace"}
         self._ids = pa.array([head.id for head in heads], pa.string())
         self._projects = pa.array([head.project for head in heads], pa.string())
 
@@ -122,7 +123,7 @@ class _Sync:
                     "at": datetime.now(UTC),
                     "versions": versions,
                     "digests": digests,
-                    "tail": self._source.tail(self._report.log_id),
+                    "tail": self._source.tail(self._report.log_id, self._traces),
                 }
             )
         return self._report
@@ -157,9 +158,12 @@ class _Sync:
         tail: dict[str, str] | None = last.get("tail") if last else None
         if mark and (tail is None or interrupted):
             condition = (pc.field("log_id") > mark - TAIL) & (pc.field("log_id") <= mark)
-            rows = self._lake.select(STITCHES.name, condition, ["log_id", "id"]).to_pylist()
-            tail = {str(row["log_id"]): row["id"] for row in rows}
-        if tail and any(tail[place] != id for place, id in self._source.ids(map(int, tail)).items()):
+            rows = self._lake.select(STITCHES.name, condition, ["log_id", "id", "thread_id"]).to_pylist()
+            tail = {str(row["log_id"]): identity_of(row["id"], row["thread_id"], self._traces) for row in rows}
+        if not tail:
+            return
+        known = self._source.identities(map(int, tail), self._traces)
+        if any(tail[place] != identity for place, identity in known.items()):
             raise Refused(
                 f"{self._lake.target} has other stitches than the log of the store up to {mark:,}. The store was "
                 "restored from a backup, or the lake belongs to another store. Choose another folder."

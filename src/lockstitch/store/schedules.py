@@ -102,8 +102,8 @@ class Schedules:
         chosen = agent if name is None else name
         if "/" in chosen or chosen in (".", "..") or not chosen.strip() or not chosen.isprintable():
             raise Refused(
-                f"The name {chosen!r} is not valid for a schedule, because it is a part of URLs. It cannot be empty, `.` "
-                "or `..`, and cannot have `/` or a line break."
+                f"The name {chosen!r} is not valid for a schedule, because it is a part of URLs. It cannot be empty, "
+                "`.` or `..`, and cannot have `/` or a line break."
             )
         # Ticks of an interval are at whole seconds after this time.
         now = self._store.clock.now().replace(microsecond=0)

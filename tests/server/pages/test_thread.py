@@ -2,10 +2,11 @@
 
 import asyncio
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+import httpx2
 import pytest
 from playwright.async_api import Browser, Page, expect
 
@@ -15,6 +16,7 @@ from lockstitch.model import Entry, Stitch
 from lockstitch.server import Settings
 from lockstitch.store import Store, Where
 from tests.engine.agents import pay, scripted, until
+from tests.samples import turn
 from tests.server.looking import look, sticks_out
 from tests.server.pages.office import PIXEL, Gated, mail, office, support
 from tests.server.serving import serving
@@ -352,6 +354,17 @@ async def test_cancel_removes_streamed_text_and_the_form(store: Store, page: Pag
             await expect(page.locator("#seam")).to_contain_text("Once upon a time")
         finally:
             model.gate.set()
+
+
+async def test_archived_stitches_are_rendered_one_by_one(store: Store, http: httpx2.AsyncClient) -> None:
+    head = await store.create(kind="goal", goal="Write", agent="writer")
+    for _ in range(2):
+        head = await turn(store, head, "q", "a")
+    await store._backend.put([head.changed(status="completed", result={"status": "completed"})])
+    assert await store.archive(store.clock.now() + timedelta(days=1)) == 2
+    assert (await store.thread(head.id)).first_position > head.position
+    answers = [await http.get(f"/threads/{head.id}/stitch/{place}") for place in range(1, head.position + 1)]
+    assert [answer.status_code for answer in answers] == [200] * head.position
 
 
 async def test_running_calls_are_shown_with_their_time(store: Store, page: Page):

@@ -78,7 +78,7 @@ async def stitch(request: Request, caller: Reader, ref: str, position: int) -> R
     """Render one stitch of the conversation; 204 if only the log shows it."""
     head = await _head(caller, ref)
     # The item of a failed run depends on the error before it.
-    stitches = await caller.store.stitches(head, max(head.first_position, position - _BEFORE), position)
+    stitches = await caller.store.stitches(head, max(1, position - _BEFORE), position)
     conversation = await Conversation.of(caller.store, head, stitches)
     items = conversation.items([stitch for stitch in stitches if stitch.position == position])
     if not items:
