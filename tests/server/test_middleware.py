@@ -130,6 +130,8 @@ async def test_static_files_are_cached_and_pages_are_not(http: httpx2.AsyncClien
     script = await http.get(entry)
     assert "immutable" in script.headers["cache-control"]
     assert f'from "./keys.js?{entry.partition("?")[2]}"' in script.text
+    # Pages of another version can request scripts here during an update.
+    assert (await http.get("/static/frame.js?0123")).headers["cache-control"] == "no-cache"
     assert (await http.get("/api/threads")).headers["cache-control"] == "no-store"
     page = (await http.get("/", headers={"Accept": "text/html"})).text
     assert "/static/style.css?" in page

@@ -56,8 +56,8 @@ def figures_after(
             if math.isfinite(total):
                 fields["total_cost"] = max(total, 0.0)
         if ended is not None and ended.status == "failed":
-            fields["last_error"] = _error(ended)
-        elif counted is not None and counted.status == "failed" and current("last_error") == _error(counted):
+            fields["last_error"] = error_text(ended.error)
+        elif counted is not None and counted.status == "failed" and current("last_error") == error_text(counted.error):
             fields["last_error"] = None
         if ended is not None and ended.parent_run_id is None and _is_last(ended, head, current("last_run_at")):
             fields["model"] = ended.model
@@ -112,5 +112,6 @@ def _cost(run: Run | None, sign: int = 1) -> float | None:
     return None if run is None or run.total_cost is None else sign * run.total_cost
 
 
-def _error(run: Run) -> str:
-    return (run.error or "failed")[:ERROR_CHARS]
+def error_text(error: str | None) -> str:
+    """Return the error of a failed run or thread as `last_error`."""
+    return (error or "failed")[:ERROR_CHARS]

@@ -98,7 +98,7 @@ class Thread(Record):
     total_cost: Number | None = None
     """Cost in US dollars of the runs that have ended. None if no price is known."""
     last_error: Text | None = None
-    """The first 500 characters of the error of the last run that failed."""
+    """The first 500 characters of the error of the last run that failed, or of a thread that failed without a run."""
     worker_id: UUID | None = None
     """Id of the worker that holds the thread."""
     fence: Count = 0

@@ -149,9 +149,12 @@ class _Files(StaticFiles):
             response.headers["Cache-Control"] = "no-cache"
             return response
         path = Path(args[0] if args else options["full_path"])
-        if path.suffix == ".js":
+        current = True
+        if path.suffix == ".js" and path.parent.name != "vendor":
+            # During an update, pages of another version of the server can request its scripts here.
+            current = scope["query_string"].decode("latin-1") == self._scripts
             response = Response(with_digests(path.read_text("utf-8"), self._scripts), media_type="text/javascript")
-        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable" if current else "no-cache"
         return response
 
 

@@ -18,7 +18,7 @@ from lockstitch.errors import Refused, ThreadEnded, ThreadHeld
 from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Record, Run, Stitch, Thread, WebhookEvent, at_position
 from lockstitch.model.containers import new_dict, new_list
 from lockstitch.model.context import replaces_context
-from lockstitch.model.figures import FIGURES, figures_after
+from lockstitch.model.figures import FIGURES, error_text, figures_after
 from lockstitch.model.stitch import TAKEN_OVER
 from lockstitch.model.wait import awaiting_person_since, parse_waits
 
@@ -347,7 +347,12 @@ def derived_head_fields(update: ThreadUpdate, new_runs: Sequence[Run], stitches:
     for run, changed in update.run_updates:
         if "status" in changed or not run.open:
             ended.append((run, run.changed(**changed)))
-    return fields | figures_after(head, ended, fields) if ended else fields
+    if ended:
+        fields |= figures_after(head, ended, fields)
+    elif update.fields.get("status") == "failed" and head.status != "failed":
+        # A goal can fail before its first run, for example after crashes.
+        fields["last_error"] = error_text((update.fields.get("result") or {}).get("error"))
+    return fields
 
 
 def require_holder(head: Thread, worker_id: UUID | None) -> None:

@@ -317,6 +317,20 @@ async def test_fails_team_when_member_ends_processes(store: Store):
     assert [stitch.lane is not None for stitch in failed] == [True, False]
 
 
+async def test_lists_of_errors_have_goal_that_fails_before_its_first_run(store: Store):
+    walker = Steps().agent()
+    goal = await walker.start(store=store, goal="walk")
+    await store._backend.put([goal.changed(losses=MAX_CRASHES + 1, crashes=MAX_CRASHES)])
+
+    await work_off(App([walker]), store)
+
+    (failed,) = await store.threads(error=True)
+    assert (failed.id, failed.status, failed.total_runs) == (goal.id, "failed", 0)
+    assert failed.result is not None
+    assert failed.last_error == failed.result["error"]
+    assert await store.threads(error="in a row ended") == [failed]
+
+
 async def test_starts_healthy_threads_while_limit_blocks_suspect(store: Store):
     """The worker reserves its free places for the suspect, but only for the time that a suspect is executed alone."""
     steps = Steps()
