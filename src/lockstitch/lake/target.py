@@ -41,7 +41,7 @@ class Lake:
     """The tables below one target: a folder, or a URL of an object store such as `s3://bucket/folder`.
 
     An instance opens the latest version of each table once, and sees only its own commits after it. A commit raises
-    `Conflict` if another process has written to the table since.
+    `Conflict` if another process has written to the table since, except those of `compact`.
     """
 
     def __init__(self, target: str) -> None:
@@ -154,6 +154,9 @@ class Lake:
         """Join small files, and delete files that were replaced more than `keep` seconds ago.
 
         Return the number of joined and of deleted files. Raises `Refused` if the target has no complete sync.
+
+        Not safe while another process writes to the lake: Delta Lake does not detect conflicts with commits that are
+        made while it joins files.
         """
         last = self.last_sync()
         if last is None:
@@ -164,7 +167,7 @@ class Lake:
         joined = deleted = 0
         with translated(self.target):
             for table in opened.values():
-                metrics = table.optimize.compact(writer_properties=_PROPERTIES, commit_properties=_next(table))
+                metrics = table.optimize.compact(writer_properties=_PROPERTIES)
                 joined += int(metrics["numFilesRemoved"])
             # Readers start at the new files before the old ones are deleted.
             self.seal({**last, "versions": {name: table.version() for name, table in opened.items()}})
