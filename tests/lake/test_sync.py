@@ -2,7 +2,11 @@
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,6 +29,9 @@ from tests.lake.lakes import compare, write
 from tests.lake.victim import killed_sync
 from tests.samples import turn
 from tests.store.worlds import mirror, span, world
+
+# pyarrow has no types.
+pa: Any = import_module("pyarrow")
 
 pytestmark = pytest.mark.anyio
 
@@ -152,6 +159,24 @@ async def test_concurrent_sync_is_a_conflict(
             expected = (await store.sql(query)).rows
             with LakeReader(str(lake)) as reader:
                 assert reader.query(query).rows == expected, (name, number, table)
+
+
+def test_processes_that_create_a_table_do_not_store_rows_twice(tmp_path: Path) -> None:
+    (column, *others) = tables.BLOBS.schema.names
+    rows = pa.Table.from_pylist([{column: "1f", **dict.fromkeys(others)}], schema=tables.BLOBS.schema)
+    for number in range(5):
+        lakes = [Lake(str(tmp_path / str(number))) for _ in range(3)]
+        start = threading.Barrier(len(lakes))
+
+        def append(lake: Lake, start: threading.Barrier = start) -> None:
+            lake.open_all()
+            start.wait()
+            with suppress(Conflict):
+                lake.append(tables.BLOBS, rows)
+
+        with ThreadPoolExecutor(len(lakes)) as pool:
+            list(pool.map(append, lakes))
+        assert Lake(lakes[0].target).open("blobs").to_pyarrow_table().num_rows <= 1
 
 
 @SQLITE
@@ -318,7 +343,7 @@ async def test_reports_damaged_files(store: Store, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="lake cannot be read"):
             LakeReader(str(tmp_path / "lake"))
     file.write_bytes(content)
-    commit = tmp_path / "lake" / "stitches" / "_delta_log" / f"{1:020}.json"
+    commit = tmp_path / "lake" / "stitches" / "_delta_log" / f"{2:020}.json"
     commit.write_text('{"commitInfo":{"timest')
     with pytest.raises(StoreError, match="lake cannot be read") as caught:
         await write(store, tmp_path / "lake")

@@ -103,7 +103,11 @@ class Lake:
         if table is None:
             return None
         with translated(self.target):
-            (row,) = table.to_pyarrow_table().to_pylist()
+            rows = table.to_pyarrow_table().to_pylist()
+        # The sync that created the table may have been killed.
+        if not rows:
+            return None
+        (row,) = rows
         return {**row, **{name: codec.loads(row[name]) for name in _PACKED if row.get(name)}}
 
     def seal(self, row: Json) -> None:
@@ -185,23 +189,25 @@ class Lake:
         watermark: int | None = None,
     ) -> None:
         table = self.open(name)
-        # A newer version of this code has more columns.
-        schema_mode: Any = "merge"
-        if table is None:
-            mode, predicate, schema_mode = "error", None, None
+        by = list(partitions) or None
         with translated(self.target):
+            if table is None:
+                # Delta Lake does not detect that two processes create a table, so the commit that does it has no rows.
+                DeltaTable.create(
+                    self.uri(name), rows.schema, mode="error", partition_by=by, commit_properties=_next(None)
+                )
+                table = self._tables[name] = DeltaTable(self.uri(name), version=0)
             write_deltalake(
-                self.uri(name) if table is None else table,
+                table,
                 rows,
-                partition_by=list(partitions) or None,
+                partition_by=by,
                 mode=mode,
                 predicate=predicate,
-                schema_mode=schema_mode,
+                # A newer version of this code has more columns.
+                schema_mode="merge",
                 writer_properties=_PROPERTIES,
                 commit_properties=_next(table, watermark),
             )
-            if table is None:
-                self._tables[name] = DeltaTable(self.uri(name), version=0)
 
 
 def _next(table: Any, watermark: int | None = None) -> Any:
