@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from lockstitch import Agent, App
 from lockstitch.agents.evals.grader import Case
@@ -104,6 +104,47 @@ async def test_datasets_are_created_and_changed_on_their_pages(store: Store, pag
         await page.get_by_role("button", name="Delete").click()
         await expect(page.get_by_role("row")).to_have_count(2)
         await look(page, "datasets")
+
+
+async def test_rejected_forms_keep_their_values(store: Store, browser: Browser) -> None:
+    page = await browser.new_page()
+    await Datasets(store).create("facts")
+    await Datasets(store).create("places")
+    async with serving(store, App([Quiz().agent])) as url:
+        await page.goto(f"{url}/evals/datasets")
+        await page.get_by_role("link", name="New dataset").click()
+        dialog = page.get_by_role("dialog", name="New dataset")
+        await dialog.get_by_label("Name").fill("facts")
+        await dialog.get_by_label("Description").fill("Known facts")
+        await dialog.get_by_role("button", name="Create").click()
+        await expect(dialog.get_by_role("alert")).to_contain_text("facts")
+        await dialog.get_by_role("button", name="Create").click()
+        await expect(dialog.get_by_role("alert")).to_have_count(1)
+        await look(page, "dataset-refused", within="#new")
+        await expect(dialog.get_by_label("Description")).to_have_value("Known facts")
+        await dialog.get_by_label("Name").fill("new facts")
+        await dialog.get_by_role("button", name="Create").click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("new facts")
+        await expect(page.get_by_text("Dataset created")).to_be_visible()
+
+        await page.get_by_text("Edit", exact=True).click()
+        await page.get_by_label("Name").fill("places")
+        await page.get_by_label("Description").fill("Other facts")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("alert")).to_contain_text("places")
+        await expect(page.get_by_label("Description")).to_have_value("Other facts")
+
+        await Datasets(store).put("facts", [{"id": "sum", "input": "2 + 2?"}])
+        await page.goto(f"{url}/evals/datasets")
+        await page.get_by_role("link", name="facts", exact=True).click()
+        await page.get_by_text("Evaluate", exact=True).click()
+        await page.get_by_label("exact").uncheck()
+        await page.get_by_label("Prompt").fill("Answer briefly.")
+        await page.get_by_role("button", name="Start").click()
+        await expect(page.get_by_role("alert")).to_contain_text("grader")
+        await expect(page.get_by_label("Prompt")).to_have_value("Answer briefly.")
+        await look(page, "evaluate-refused")
+    await page.close()
 
 
 async def test_evaluate_form_has_the_judge(store: Store, page: Page) -> None:

@@ -6,4 +6,5 @@ const base = document.body.dataset.base;
 keys.on("c", () => { const sheet = document.getElementById("begin"); if (!sheet) return false; sheet.showModal(); }, "new thread", { group: "Threads" });
 let leaving = false;
 addEventListener("submit", () => { leaving = true; });           // the form already leads to the new thread
+for (const name of ["htmx:responseError", "htmx:sendError"]) addEventListener(name, () => { leaving = false; });
 follow(`${base}/api/events`, { status: () => { if (!leaving) location.reload(); } });

@@ -2,6 +2,7 @@
 import { cookie } from "./cookie.js";
 import "./focus.js";
 import { keys } from "./keys.js";
+import { element } from "./nodes.js";
 import "./notify.js";
 import { openSheet } from "./sheet.js";
 import { local } from "./times.js";
@@ -35,13 +36,19 @@ addEventListener("change", (event) => { if (event.target.matches?.("[data-submit
 // A form that changes something is sent once, however often its button is pressed before the answer.
 addEventListener("htmx:confirm", (event) => { if (event.detail.verb !== "get" && event.target.matches?.("form.htmx-request:not(#bench)")) event.preventDefault(); });
 
-// Show the error of a failed form as a toast.
+// Show the error of a failed request in its form, or as a toast.
+function failed(event, text) {
+  const form = event.target.closest?.("form[data-problem]");
+  if (!form) { toast(text); return; }
+  form.querySelector(".note.failed")?.remove();
+  form.prepend(element("p", { class: "note failed wide", role: "alert" }, text));
+}
 addEventListener("htmx:responseError", (event) => {
   let said = "";
   try { said = JSON.parse(event.detail.xhr.responseText).detail; } catch { /* no problem+json: an older server, a proxy */ }
-  toast(said || `The server answered ${event.detail.xhr.status}.`);
+  failed(event, said || `The server answered ${event.detail.xhr.status}.`);
 });
-addEventListener("htmx:sendError", () => toast("Server unreachable. Nothing was changed."));
+addEventListener("htmx:sendError", (event) => failed(event, "Server unreachable. Nothing was changed."));
 
 local(document);
 document.addEventListener("htmx:load", (event) => local(event.detail.elt));

@@ -12,7 +12,7 @@ from lockstitch.errors import Conflict, LockstitchError, Refused, ThreadEnded
 from lockstitch.model import Json, Thread, codec
 from lockstitch.model.message import user
 from lockstitch.server.auth import Caller
-from lockstitch.server.pages.common.render import base_path, is_htmx_request, redirect_to
+from lockstitch.server.pages.common.render import is_htmx_request, redirect_to
 from lockstitch.store.conversations import thread_id_of_message
 
 FormId = Annotated[str, Form(max_length=100)]
@@ -115,9 +115,12 @@ def agents_of(caller: Caller) -> list[str]:
 
 def done(request: Request, path: str, text: str = "") -> Response:
     """Redirect after an action: with a header for htmx, else with a 303 response."""
+    response = redirect_to(request, path, text)
     if is_htmx_request(request):
-        return Response(status_code=204, headers={"HX-Redirect": base_path(request) + path})
-    return redirect_to(request, path, text)
+        response.status_code = 204
+        response.headers["HX-Redirect"] = response.headers["location"]
+        del response.headers["location"]
+    return response
 
 
 def message_id_of(form_id: str, message: str) -> str | None:
