@@ -9,7 +9,7 @@ from lockstitch.engine.alerts import AlertChecker
 from lockstitch.errors import NotFound, Refused
 from lockstitch.model import Alert, FakeClock
 from lockstitch.store import Store
-from lockstitch.store.alerts import Alerts
+from lockstitch.store.alerts import Alerts, Measure, condition_text, measure_text
 from tests.engine.receiver import Receiver
 from tests.store.test_thread_list import ended
 
@@ -156,3 +156,25 @@ async def test_invalid_alerts_are_refused(store: Store, monkeypatch: pytest.Monk
     await Alerts(store).set("n", "cost", 2)
     await Alerts(store).remove("n")
     assert await Alerts(store).list() == []
+
+
+@pytest.mark.parametrize(
+    ("measure", "value", "text"),
+    [
+        ("latency", 0.001, "0.001 s"),
+        ("latency", 0.5, "0.5 s"),
+        ("latency", 0.9999, "1.0 s"),
+        ("latency", 1234.56, "1,234.6 s"),
+        ("latency", 0.0, "0.0 s"),
+        ("cost", 0.5, "$0.50"),
+        ("cost", 0.00123, "$0.00123"),
+        ("cost", 1e-300, "$0.00"),
+        ("error_rate", 0.0005, "0.05 %"),
+        ("error_rate", 1, "100.0 %"),
+    ],
+)
+def test_texts_of_measures_have_the_digits_of_small_values(measure: Measure, value: float, text: str) -> None:
+    assert measure_text(measure, value) == text
+    now = FakeClock().now()
+    alert = Alert(name="small", measure=measure, above=value, created_at=now, updated_at=now)
+    assert condition_text(alert).endswith(f" is above {text}")

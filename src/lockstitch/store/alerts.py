@@ -57,7 +57,22 @@ def measure_text(measure: str, value: float | None) -> str:
     """Return the value of a measure with its unit."""
     if value is None:
         return "none"
-    return {"cost": f"${value:,.2f}", "error_rate": f"{100 * value:.1f} %"}.get(measure, f"{value:,.1f} s")
+    match measure:
+        case "cost":
+            return f"${_number(value, 2)}"
+        case "error_rate":
+            return f"{_number(100 * value, 1)} %"
+        case _:
+            return f"{_number(value, 1)} s"
+
+
+def _number(value: float, places: int) -> str:
+    """Return a number with these decimal places. A number below 1 has up to three significant digits."""
+    text = f"{value:,.{places}f}"
+    if not 0 < value < 1:
+        return text
+    exact = f"{value:.{min(2 - math.floor(math.log10(value)), 12)}f}".rstrip("0")
+    return max(text, exact, key=len)
 
 
 class Alerts:
