@@ -276,3 +276,12 @@ async def test_alerts_are_set_and_shown(store: Store, page: Page) -> None:
         await row.get_by_role("button", name="Remove").click()
         await expect(section).to_contain_text("No alerts.")
     assert [audit.act for audit in await store.audits.latest()][:2] == ["delete alert", "set alert"]
+
+
+async def test_most_expensive_threads_have_a_cost(store: Store) -> None:
+    for number, cost in enumerate((None, 0.0, 0.25)):
+        head = await store.create(key=f"k{number}", agent="helper", title=f"Thread {number}")
+        await ended(store, head, 1, total_cost=cost)
+    async with serving(store) as url, caller(url) as http:
+        panel = (await http.get("/stats/panel/dearest", headers={"HX-Request": "true"})).text
+    assert re.findall(r"Thread \d", panel) == ["Thread 2"]

@@ -224,7 +224,7 @@ async def _shares(look: StatsView) -> dict[str, Any]:
 async def _dearest(look: StatsView) -> dict[str, Any]:
     # Only the caller's project: the page cannot open threads of other projects.
     rows = await look.caller.store.statistics.dearest("tree", _FEW, **look.only)
-    return {"rows": await _trees(look.caller, rows)}
+    return {"rows": await _trees(look.caller, [row for row in rows if row.cost])}
 
 
 PANELS: Final = {
