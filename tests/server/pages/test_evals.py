@@ -21,7 +21,7 @@ from lockstitch.store import Store
 from lockstitch.store.datasets import create_dataset, create_experiment, put_examples
 from tests.agents.evals.quiz import Quiz
 from tests.agents.replay_victim import Shop
-from tests.server.looking import look
+from tests.server.looking import PHONE, WIDE, look
 from tests.server.serving import serving
 from tests.store.test_thread_list import ended
 
@@ -243,6 +243,13 @@ async def test_evaluations_are_shown_with_trials_and_compared(
         )
         assert answers
         assert all(answers)
+        # On a phone, each row is a card that needs no sideways scrolling.
+        await page.set_viewport_size(PHONE)
+        for name in ("Totals", "Cases"):
+            region = page.get_by_role("region", name=name)
+            assert await region.evaluate("one => one.scrollWidth <= one.clientWidth"), name
+        await expect(page.locator(".compared td[data-label='f#3']").first).to_contain_text("passed")
+        await page.set_viewport_size(WIDE)
         await page.get_by_role("link", name="Worse", exact=True).click()
         await expect(page.get_by_role("region", name="Cases").get_by_role("row")).to_have_count(2)
         await expect(page.get_by_role("row", name="sum")).to_contain_text("-1.000")
