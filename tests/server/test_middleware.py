@@ -5,6 +5,7 @@ import gzip
 import json
 import logging
 import re
+from urllib.parse import urljoin
 
 import httpx2
 import pytest
@@ -109,6 +110,21 @@ async def test_list_page_with_its_files_is_small(store: Store, http: httpx2.Asyn
         waiting += [name for name in found if name not in sizes and name not in waiting]
     assert len(sizes) > 10
     assert sum(sizes.values()) < 60_000, sizes
+
+
+@pytest.mark.parametrize("path", ["/?status=", "/stats", "/sql", "/evals"])
+async def test_pages_preload_all_imported_scripts(http: httpx2.AsyncClient, path: str) -> None:
+    """The browser needs no second round trip to find the scripts that other scripts import."""
+    page = (await http.get(path)).text
+    preloaded = re.findall(r'<link rel="modulepreload" href="([^"]+)">', page)
+    entries = re.findall(r'<script type="module" src="([^"]+)">', page)
+    imported = set[str]()
+    for name in [*entries, *preloaded]:
+        script = await http.get(name)
+        assert script.status_code == 200, name
+        imported |= {urljoin(name, one) for one in re.findall(r'(?:from|import) "(\.[^"]+)"', script.text)}
+    assert len(imported) > 5
+    assert sorted(preloaded) == sorted(imported - {*entries})
 
 
 async def test_every_response_has_security_headers(http: httpx2.AsyncClient) -> None:

@@ -1,6 +1,7 @@
-"""`scripts_digest()` and `with_digests()`: URLs of scripts that browsers cache forever, also those of imports."""
+"""URLs of scripts that browsers cache forever, also those of imports, and the scripts to load in advance."""
 
 import hashlib
+import posixpath
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -28,6 +29,27 @@ def scripts_digest(packages: tuple[str, ...]) -> str:
 def with_digests(source: str, digest: str) -> str:
     """Return a script that imports other scripts with this digest in their URLs."""
     return _IMPORT.sub(rf'\1 "\2?{digest}"', source)
+
+
+@cache
+def imported_scripts(packages: tuple[tuple[str, str], ...], name: str) -> tuple[str, ...]:
+    """Return the names of the scripts that a script imports, directly or through other scripts.
+
+    Args:
+        packages: Pairs of the first part of a name and its package. The empty part is the package of all other names.
+        name: The path of the script below `/static`.
+    """
+    by_part, found, waiting = dict(packages), list[str](), [name]
+    while waiting:
+        here = waiting.pop()
+        part, _, rest = here.partition("/")
+        package, path = (by_part[part], rest) if part in by_part else (by_part[""], here)
+        source = files(package).joinpath("static", path).read_text("utf-8")
+        imports = [posixpath.normpath(posixpath.join(here, "..", match[2])) for match in _IMPORT.finditer(source)]
+        new = [one for one in dict.fromkeys(imports) if one not in found]
+        found += new
+        waiting += new
+    return tuple(found)
 
 
 def _scripts(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:

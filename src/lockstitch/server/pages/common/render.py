@@ -21,6 +21,7 @@ from lockstitch.server.auth import CSRF_COOKIE, Caller, csrf_of
 from lockstitch.server.extensions import ServerExtensions
 from lockstitch.server.pages.common import content, format
 from lockstitch.server.problems import Problem
+from lockstitch.server.scripts import imported_scripts
 from lockstitch.server.state import server_state
 
 THEME_COOKIE: Final = "lockstitch_theme"
@@ -29,6 +30,8 @@ MESSAGE_COOKIE: Final = "lockstitch_said"
 
 _THEMES: Final = ("light", "dark")
 _HERE: Final = "lockstitch.server"
+_FRAME: Final = "frame.js"
+"""The script of every page."""
 _JOINT: Final = re.compile(r"(?<=[a-z])[A-Z]")
 """Matches the start of a word in the name of an error class."""
 
@@ -76,6 +79,7 @@ def render(request: Request, template: str, context: Mapping[str, Any], status: 
                 "new_id": new_id,
                 "path": request.url.path.removeprefix(base_path(request)),
                 "static": partial(_static, base_path(request), extensions),
+                "modules": partial(_modules, extensions),
                 "bar": getattr(request.state, "bar", None),
                 "toast": text,
                 **context,
@@ -104,6 +108,16 @@ def _static(base: str, extensions: ServerExtensions, name: str) -> str:
     packages = extensions.static
     match = digest(packages[first], rest) if first in packages else digest(_HERE, name)
     return f"{base}/static/{name}?{match}"
+
+
+def _modules(extensions: ServerExtensions, name: str) -> list[str]:
+    """Return the scripts that a script imports, without those that the frame of each page loads."""
+    packages = (("", _HERE), *extensions.static.items())
+    imported = imported_scripts(packages, name)
+    if name == _FRAME:
+        return list(imported)
+    framed = {_FRAME, *imported_scripts(packages, _FRAME)}
+    return [one for one in imported if one not in framed]
 
 
 @cache
