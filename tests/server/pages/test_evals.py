@@ -12,12 +12,16 @@ from lockstitch.agents.evals.grader import Case
 from lockstitch.agents.evals.runner import evaluate
 from lockstitch.agents.evals.stored_datasets import Datasets
 from lockstitch.agents.providers.scripted import Scripted
+from lockstitch.agents.replays import replay
 from lockstitch.agents.tools.function import tool
 from lockstitch.model import Example, new_id
 from lockstitch.server.pages import agents
 from lockstitch.server.pages.evals import evaluations
 from lockstitch.server.pages.threads import counts
+from lockstitch.server.pages.threads.filters import Filters
+from lockstitch.server.pages.threads.reader import matching
 from lockstitch.store import Store
+from lockstitch.store.annotation import runs_to_annotate
 from lockstitch.store.datasets import create_dataset, create_experiment, put_examples
 from tests.agents.evals.quiz import Quiz
 from tests.agents.replay_victim import Shop
@@ -304,26 +308,33 @@ async def test_agents_are_shown_with_versions_and_changes(
         await expect(page.locator("tr[data-row]")).to_have_count(1)
 
 
-async def test_list_of_threads_leaves_out_those_of_evaluations(store: Store, page: Page) -> None:
+async def test_list_of_threads_leaves_out_replays_and_evaluations(store: Store, page: Page) -> None:
     quiz = Quiz()
     await evaluate(quiz.agent, [Case("sum", "2 + 2?", expected="4")], store=store, graders="contains", name="f")
     async with serving(store) as url:
         rows = page.locator("tr[data-row]")
         await page.goto(url)
-        await expect(page.get_by_text("Threads of evaluations need the filter Evaluations.")).to_be_visible()
-        await quiz.agent.run("Capital?", store=store, thread="asked")
+        await expect(page.get_by_text("Replays and threads of evaluations need the filter")).to_be_visible()
+        asked = await quiz.agent.run("Capital?", store=store, thread="asked")
+        again = await replay("asked", quiz.agent, store=store)
         counts.forget()
         await page.goto(url)
         await expect(rows).to_have_count(1)
         await expect(page.locator("#tabs a").first).to_have_text("All 1")
-        await page.get_by_label("Evaluations").check()
-        await expect(rows).to_have_count(2)
+        await page.get_by_label("Evaluations, replays").check()
+        await expect(rows).to_have_count(3)
         await expect(page).to_have_url(re.compile("evaluations=true"))
         await look(page, "threads-evaluations")
         await page.get_by_role("link", name=re.compile("Waiting")).click()
         await expect(rows).to_have_count(2)
         await page.get_by_label("Evaluations").uncheck()
         await expect(rows).to_have_count(1)
+        await page.goto(f"{url}/?kind=replay")
+        await expect(rows).to_have_count(1)
+        await expect(rows).to_have_attribute("data-row", str(again.thread.id))
+        # The annotation queue has the other run only.
+        queue = await runs_to_annotate(store, **await matching(store, Filters()))
+        assert [run.id for run in queue.runs] == [asked.run_id]
         # A search finds them, too.
         await page.goto(f"{url}/?q=eval/f/1/sum")
         await expect(rows).to_have_count(1)

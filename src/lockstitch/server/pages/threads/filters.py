@@ -26,6 +26,8 @@ TABS: Final = (
     ("cancelled", "Cancelled"),
 )
 KINDS: Final = ("chat", "goal", "task", "trace", "replay")
+DEFAULT_CONDITIONS: Final[Mapping[str, Any]] = {"evaluations": False, "kind": KINDS[:-1]}
+"""The conditions that leave out replays and the threads of evaluations."""
 SPANS: Final = {
     "1h": ("Last hour", 1),
     "24h": ("Last 24 hours", 24),
@@ -64,7 +66,7 @@ class Filters:
     error: str = ""
     version: str = ""
     evaluations: str = ""
-    """`true`: with the threads of evaluations. A search and the status `person` have them, too."""
+    """`true`: with replays and the threads of evaluations. A search and the status `person` have them, too."""
     sort: str = ""
     """The order. Empty: by last activity, of a search the best matches first."""
     ascending: str = ""
@@ -146,8 +148,13 @@ class Filters:
         ascending = "true" if order == self.order and not self.ascending and not self.best_first else ""
         return self.address(sort="" if order == "time" and not self.q else order, ascending=ascending)
 
+    @property
+    def default_conditions(self) -> Mapping[str, Any]:
+        """The conditions of the list that are not filters of the user. The filter of the kind can select replays."""
+        return {} if self.evaluations or self.q or self.status == "person" else DEFAULT_CONDITIONS
+
     def conditions(self, now: datetime) -> dict[str, Any]:
-        """Return the filters for `Store.threads`, without the status `person`."""
+        """Return the filters for `Store.threads`, without the status `person` and without `default_conditions`."""
         # A chat whose run failed has the status `waiting`. People look for it among the failed ones.
         error = ANY_ERROR if self.status == "failed" and not self.error else self.error
         values: dict[str, Any] = {
@@ -162,7 +169,6 @@ class Filters:
             "min_cost": _cost(self.min_cost) if self.min_cost else None,
             "error": True if error == ANY_ERROR else error,
             "version": _version(self.version) if self.version else None,
-            "evaluations": None if self.evaluations or self.q or self.status == "person" else False,
         }
         return {name: value for name, value in values.items() if value not in ("", None, [], {})}
 

@@ -51,11 +51,10 @@ async def listed(store: Store, filters: Filters, *, after: str = "") -> ThreadPa
     first = ThreadPage([], [], has_more=False)
     grouped = by_time and filters.status in ("", "waiting")
     if grouped and last is None:
-        # Threads of evaluations that need a person are part of the group.
-        needing = {name: value for name, value in conditions.items() if name != "evaluations"}
-        first = await _needing(store, needing, None, NEEDING)
+        # Replays and threads of evaluations that need a person are part of the group.
+        first = await _needing(store, conditions, None, NEEDING)
     order: dict[str, Any] = {"sort": filters.order, "ascending": bool(filters.ascending)}
-    threads = await store.threads(limit=PAGE + 1, after=last, **order, **_with_depth(conditions))
+    threads = await store.threads(limit=PAGE + 1, after=last, **order, **_of_list(filters, conditions))
     # Threads that need a person are in the first group.
     others = [thread for thread in threads[:PAGE] if not grouped or not waiting.person_waits_of(thread)]
     return replace(first, others=others, has_more=len(threads) > PAGE)
@@ -99,12 +98,12 @@ async def matching(store: Store, filters: Filters) -> dict[str, Any]:
     if filters.q:
         ids = [*await _named(store, filters.q), *(hit.thread_id for hit in await _hits(store, filters.q))]
         conditions["id"] = sorted(set(ids) & set(conditions.get("id", ids)))
-    return {"sort": filters.order, "ascending": bool(filters.ascending), **_with_depth(conditions)}
+    return {"sort": filters.order, "ascending": bool(filters.ascending), **_of_list(filters, conditions)}
 
 
-def _with_depth(conditions: dict[str, Any]) -> dict[str, Any]:
-    """Return the conditions of the list. Without filters only root threads match."""
-    return conditions if conditions.keys() - {"evaluations"} else {**conditions, "depth": 0}
+def _of_list(filters: Filters, conditions: dict[str, Any]) -> dict[str, Any]:
+    """Return the conditions of the list with the default ones. Without filters only root threads match."""
+    return {**filters.default_conditions, **(conditions or {"depth": 0})}
 
 
 async def _searched(store: Store, filters: Filters, conditions: dict[str, Any]) -> tuple[list[Thread], dict[UUID, int]]:
