@@ -425,6 +425,32 @@ async def test_hidden_tabs_leave_their_connections_to_others(store: Store, page:
         await expect(tabs[1].locator("#seam")).not_to_contain_text("Hello")
 
 
+async def test_visible_tabs_share_the_connections_of_the_browser(store: Store, page: Page):
+    """Seven visible windows load and follow the thread. Three of them have a stream, the other ones poll."""
+    thread = await store.create(key="shared")
+    streams = list[str]()
+
+    async def has_stream() -> bool:
+        return any("until=now" not in one for one in streams)
+
+    page.context.on("request", lambda request: streams.append(request.url) if "/events" in request.url else None)
+    async with serving(store) as url:
+        tabs = [page, *[await page.context.new_page() for _ in range(6)]]
+        for tab in tabs:
+            await tab.goto(f"{url}/threads/shared", timeout=5_000)
+            await expect(tab.locator("[data-live-word]")).to_have_text("live")
+        assert len([one for one in streams if "until=now" not in one]) == 3
+        await store.append(thread, [Entry(type="input", message={"role": "user", "content": "Hello"})])
+        for tab in tabs:
+            await expect(tab.locator("#seam")).to_contain_text("Hello")
+        # A window that is closed gives its stream to another one.
+        await page.goto("about:blank")
+        streams.clear()
+        await until(has_stream)
+        for tab in tabs[1:]:
+            await tab.close()
+
+
 async def is_shown(page: Page, name: str) -> bool | None:
     """Return True if the page has shown a notification with this text, else None."""
     return name in str(await page.evaluate("shown")) or None
