@@ -176,5 +176,6 @@ async def test_invalid_alerts_are_refused(store: Store, monkeypatch: pytest.Monk
 def test_texts_of_measures_have_the_digits_of_small_values(measure: Measure, value: float, text: str) -> None:
     assert measure_text(measure, value) == text
     now = FakeClock().now()
-    alert = Alert(name="small", measure=measure, above=value, created_at=now, updated_at=now)
+    times: Any = {"created_at": now, "updated_at": now}
+    alert = Alert(name="small", measure=measure, above=value, window_minutes=60, minimum_runs=1, **times)
     assert condition_text(alert).endswith(f" is above {text}")

@@ -25,7 +25,7 @@ from lockstitch.store.annotation import runs_to_annotate
 from lockstitch.store.datasets import create_dataset, create_experiment, put_examples
 from tests.agents.evals.quiz import Quiz
 from tests.agents.replay_victim import Shop
-from tests.server.looking import PHONE, WIDE, look
+from tests.server.looking import look
 from tests.server.serving import serving
 from tests.store.test_thread_list import ended
 
@@ -248,12 +248,12 @@ async def test_evaluations_are_shown_with_trials_and_compared(
         assert answers
         assert all(answers)
         # On a phone, each row is a card that needs no sideways scrolling.
-        await page.set_viewport_size(PHONE)
+        await page.set_viewport_size({"width": 390, "height": 844})
         for name in ("Totals", "Cases"):
             region = page.get_by_role("region", name=name)
             assert await region.evaluate("one => one.scrollWidth <= one.clientWidth"), name
         await expect(page.locator(".compared td[data-label='f#3']").first).to_contain_text("passed")
-        await page.set_viewport_size(WIDE)
+        await page.set_viewport_size({"width": 1280, "height": 900})
         await page.get_by_role("link", name="Worse", exact=True).click()
         await expect(page.get_by_role("region", name="Cases").get_by_role("row")).to_have_count(2)
         await expect(page.get_by_role("row", name="sum")).to_contain_text("-1.000")
