@@ -85,6 +85,8 @@ class Distribution:
         self._processes: dict[Connection, BaseProcess] = {}
         self._given: dict[Connection, deque[int]] = {}
         """The tests of a process that have not ended."""
+        self._ended: dict[Connection, str] = {}
+        """The last test of a process that has ended."""
         self._started = 0
 
     def run(self, processes: int) -> None:
@@ -137,6 +139,7 @@ class Distribution:
         hook.pytest_runtest_logreport(report=report)
         if report.when == "teardown":
             self._given[connection].popleft()
+            self._ended[connection] = report.nodeid
             hook.pytest_runtest_logfinish(nodeid=report.nodeid, location=report.location)
         if self._session.shouldfail:
             raise self._session.Failed(self._session.shouldfail)
@@ -158,6 +161,8 @@ class Distribution:
         if not given:
             return
         item = self._session.items[given.popleft()]
+        # A test of another process, or the one before in this process, may have killed it.
+        current = [self._session.items[tests[0]].nodeid for tests in self._given.values() if tests]
         self._waiting.appendleft(list(given))
         self._session.config.hook.pytest_runtest_logreport(
             report=pytest.TestReport(
@@ -165,7 +170,8 @@ class Distribution:
                 location=item.location,
                 keywords={},
                 outcome="failed",
-                longrepr=f"The test process crashed with exit code {process.exitcode} in {item.nodeid}.",
+                longrepr=f"The test process {process.pid} crashed with exit code {process.exitcode} in {item.nodeid}.\n"
+                f"The last test that it ended: {self._ended.get(connection)}\nTests of the other processes: {current}",
                 when="call",
                 user_properties=item.user_properties,
             )

@@ -132,4 +132,4 @@ async def test_page_of_a_running_trace_is_read_only_if_the_app_has_its_agent(sto
     async with serving(store, app, Settings(work=False)) as url, caller(url) as http:
         text = (await http.get(f"/threads/{thread.id}", headers={"accept": "text/html"})).text
     assert "Imported trace, read-only" in text
-    assert 'id="composer"' not in text
+    assert 'aria-label="Write to the thread"' not in text

@@ -6,7 +6,20 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    Self,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -17,6 +30,11 @@ from lockstitch.model.clock import format_time
 
 Json = dict[str, Any]
 """A JSON object."""
+
+# Factories for fields of dataclasses that are created often. `dict[str, Any]()` takes ten times as long as `dict()`.
+new_dict: Final = cast("Callable[[], dict[Any, Any]]", dict)
+new_list: Final = cast("Callable[[], list[Any]]", list)
+new_set: Final = cast("Callable[[], set[Any]]", set)
 
 
 def _aware(value: datetime) -> datetime:

@@ -16,9 +16,9 @@ from uuid import UUID
 from lockstitch.backend import Commit, Condition, Fields, Find, RecordChange, ThreadChange
 from lockstitch.errors import Refused, ThreadEnded, ThreadHeld
 from lockstitch.model import TERMINAL_STATUSES, Delivery, Entry, Record, Run, Stitch, Thread, WebhookEvent, at_position
-from lockstitch.model.containers import new_dict, new_list
 from lockstitch.model.context import replaces_context
 from lockstitch.model.figures import FIGURES, error_text, figures_after
+from lockstitch.model.record import Json, new_dict, new_list
 from lockstitch.model.stitch import TAKEN_OVER
 from lockstitch.model.wait import awaiting_person_since, parse_waits
 
@@ -351,7 +351,8 @@ def derived_head_fields(update: ThreadUpdate, new_runs: Sequence[Run], stitches:
         fields |= figures_after(head, ended, fields)
     elif update.fields.get("status") == "failed" and head.status != "failed":
         # A goal can fail before its first run, for example after crashes.
-        fields["last_error"] = error_text((update.fields.get("result") or {}).get("error"))
+        result: Json = update.fields.get("result") or {}
+        fields["last_error"] = error_text(result.get("error"))
     return fields
 
 

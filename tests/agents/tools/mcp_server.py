@@ -169,17 +169,25 @@ def serve(mode: str, port: str, token: str = "") -> None:
 
 
 def nursery() -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for its children
-    children: list[int] = []
+    children: set[int] = set()
+
+    def reap(*_: object) -> None:
+        # The id of a process that has ended can belong to another one soon.
+        with suppress(ChildProcessError):
+            while ended := os.waitpid(-1, os.WNOHANG)[0]:
+                children.discard(ended)
+
+    signal.signal(signal.SIGCHLD, reap)
     while line := sys.stdin.readline():
         if child := os.fork():
-            children.append(child)
+            children.add(child)
         else:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             serve(*line.split())
             return
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for child in children:
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
+        os.kill(child, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from lockstitch.integrations.otel.values import as_json, as_text
 from lockstitch.integrations.spans.span import SpanData
 from lockstitch.integrations.spans.values import storable
 from lockstitch.model import Json, format_time
-from lockstitch.model.containers import new_dict, new_list
+from lockstitch.model.record import new_dict, new_list
 
 KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 CODES = ("unset", "ok", "error")

@@ -16,7 +16,7 @@ from uuid import UUID
 from lockstitch.errors import Refused
 from lockstitch.integrations.spans.span import Attachment, Item, SpanData, SpanFeedback, is_root, merge
 from lockstitch.model import codec
-from lockstitch.model.containers import new_dict, new_list, new_set
+from lockstitch.model.record import new_dict, new_list, new_set
 
 REDACTED: Final = "[redacted]"
 

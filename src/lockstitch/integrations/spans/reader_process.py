@@ -32,7 +32,7 @@ from lockstitch.integrations.spans.new_traces import NewTraces, prepare
 from lockstitch.integrations.spans.rows import MirrorIds
 from lockstitch.integrations.spans.share import STRETCH, Share
 from lockstitch.integrations.spans.span import Attachment, Item, SpanData, SpanFeedback, TraceSource, is_root, size_of
-from lockstitch.model.containers import new_dict, new_list
+from lockstitch.model.record import new_dict, new_list
 from lockstitch.store.writes.mirrors import Encoder
 
 ITEMS: Final = 500

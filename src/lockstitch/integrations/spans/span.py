@@ -16,7 +16,7 @@ import orjson
 
 from lockstitch.errors import LockstitchError
 from lockstitch.model import Json, Message, codec
-from lockstitch.model.containers import new_dict, new_list
+from lockstitch.model.record import new_dict, new_list
 
 
 class SpanData(TypedDict, total=False):

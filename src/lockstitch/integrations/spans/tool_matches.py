@@ -16,7 +16,7 @@ from uuid import UUID
 from lockstitch.integrations.spans.rows import SpanRow, at_of, part
 from lockstitch.integrations.spans.span import SpanData, SpanFacts
 from lockstitch.model import Json, Stitch, format_time, parse_time, tool_uses
-from lockstitch.model.containers import new_dict
+from lockstitch.model.record import new_dict
 
 NAMELESS: Final = "tool"
 

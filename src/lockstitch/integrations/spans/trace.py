@@ -31,7 +31,7 @@ from lockstitch.integrations.spans.tool_calls import MentionedResult, ToolCallIn
 from lockstitch.integrations.spans.tool_matches import SpanTree
 from lockstitch.integrations.spans.turn import turn_of
 from lockstitch.model import TERMINAL_STATUSES, Json, Run, Stitch, answer_of, format_time, new_id, parse_time
-from lockstitch.model.containers import new_dict
+from lockstitch.model.record import new_dict
 from lockstitch.model.run import RunStatus
 
 Price = Callable[[SpanFacts, datetime], Json | None]

@@ -23,7 +23,7 @@ from lockstitch.integrations.spans.rows import MirrorIds, stored_span_data
 from lockstitch.integrations.spans.span import SpanData, TraceSource, above, merge
 from lockstitch.integrations.spans.trace import trace_of
 from lockstitch.model import Run, Stitch, Thread
-from lockstitch.model.containers import new_dict, new_set
+from lockstitch.model.record import new_dict, new_set
 from lockstitch.store.writes.mirrors import MirrorStore
 
 LARGEST: Final = 5_000

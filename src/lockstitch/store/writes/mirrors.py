@@ -13,7 +13,7 @@ from uuid import UUID
 
 from lockstitch.backend import Commit, Encoder, Fields, Find, FullBackend, ThreadChange, Where
 from lockstitch.model import Blob, BlobUse, Feedback, File, MirroredModelCall, Record, Run, ShareLink, Stitch, Thread
-from lockstitch.model.containers import new_dict, new_list, new_set
+from lockstitch.model.record import new_dict, new_list, new_set
 from lockstitch.model.statistics import StitchOutline
 
 R = TypeVar("R", bound=Record)

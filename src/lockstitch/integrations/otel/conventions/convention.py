@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from lockstitch.integrations.otel.values import parsed
 from lockstitch.integrations.spans.span import SpanData, TokenCounts
 from lockstitch.model import Json
-from lockstitch.model.containers import new_dict, new_list
+from lockstitch.model.record import new_dict, new_list
 
 Side = Literal["inputs", "outputs"]
 
